@@ -1,0 +1,33 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Both set up .venv by themselves.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+export OMP_NUM_THREADS = 1
+
+.PHONY: demo test study lint clean
+demo: $(VENV)/demo.done
+	$(BIN)/torchrun --nproc-per-node 8 examples/digits.py
+
+test: lint
+	$(BIN)/python -m pytest
+
+study: $(VENV)/test.done
+	$(BIN)/python -m pytest -m study
+
+lint: $(VENV)/test.done
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+# torch first and alone: a request by another package could otherwise choose a different build.
+$(VENV)/torch.done: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	@touch $@
+
+$(VENV)/%.done: $(VENV)/torch.done pyproject.toml
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$*]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,37 @@
+"""Gossamer: train one PyTorch model over machines joined by slow links, without a server."""
+
+from gossamer import algorithms, compress, topology
+from gossamer.average import Averaged, average, simulate_average
+from gossamer.decentralize import decentralize
+from gossamer.errors import (
+    GossamerError,
+    MismatchError,
+    PeerError,
+    PeerLost,
+    PeerTimeout,
+    TheoryWarning,
+    WireError,
+)
+from gossamer.optimizer import DecentralizedOptimizer
+from gossamer.simulation import Simulation
+from gossamer.tuning import tune_gamma
+
+__all__ = [
+    "Averaged",
+    "DecentralizedOptimizer",
+    "GossamerError",
+    "MismatchError",
+    "PeerError",
+    "PeerLost",
+    "PeerTimeout",
+    "Simulation",
+    "TheoryWarning",
+    "WireError",
+    "algorithms",
+    "average",
+    "compress",
+    "decentralize",
+    "simulate_average",
+    "topology",
+    "tune_gamma",
+]

@@ -1,0 +1,71 @@
+"""All-reduce SGD, exact or quantized: the baselines that use every worker in every round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gossamer.algorithms.base import Algorithm, warn_of_theory
+from gossamer.collectives import ring_mean
+from gossamer.compress import Compressor
+from gossamer.compress.base import require_finite
+from gossamer.worker import Post, Round, Worker, blame
+
+
+@dataclass
+class AllReduceState:
+    """x_sync: the common parameters after the last round; only kept when rounds are apart."""
+
+    x_sync: Tensor | None
+
+
+@dataclass(frozen=True)
+class AllReduce(Algorithm):
+    """Averages over all workers, whatever the graph.
+
+    With a round every step the gradients are averaged, as in data-parallel SGD; with `every=H`
+    the displacement since the last round is (local SGD, Stich 2018, arXiv:1805.09767). Exact
+    by a ring all-reduce; with a compressor every worker sends C(g) to all others (QSGD,
+    Alistarh et al. 2017, arXiv:1610.02132, Algorithm 1).
+    """
+
+    compressor: Compressor | None = None
+
+    def __post_init__(self) -> None:
+        if self.compressor is not None:
+            warn_of_theory(self, self.compressor, "unbiased")
+
+    def start(self, worker: Worker) -> AllReduceState:
+        """Remember the common start where it will be needed."""
+        return AllReduceState(worker.x.clone() if worker.every > 1 else None)
+
+    def round(self, worker: Worker, state: AllReduceState) -> Round:
+        """Average gradients, or displacements."""
+        if state.x_sync is None:
+            g = worker.gradient()
+            yield from self.average(worker, g)  #             g   = 1/n sum_j g_j
+            worker.set_gradient(g)
+            worker.step()  #                                  x  += u(g)
+            return
+        worker.step()  #                                      x  += u
+        d = worker.x - state.x_sync
+        yield from self.average(worker, d)
+        state.x_sync.add_(d)  #                               x_s += 1/n sum_j (x_j - x_s)
+        worker.x.copy_(state.x_sync)
+
+    def average(self, worker: Worker, v: Tensor) -> Round:
+        """Replace v by the average of all workers' v, or of their C(v)."""
+        if self.compressor is None:
+            require_finite(v, worker.layout)
+            yield from ring_mean(worker.rank, worker.n, v)
+            return
+        own = worker.encode(self.compressor, v)
+        others = [j for j in range(worker.n) if j != worker.rank]
+        inbox = yield Post(dict.fromkeys(others, own), dict.fromkeys(others, own.numel()))
+        total = torch.zeros_like(v)
+        for j, message in sorted({**inbox, worker.rank: own}.items()):  # one order: the same bits everywhere
+            with blame(j):
+                self.compressor.add(total, message, worker.layout, 1.0 / worker.n)
+        v.copy_(total)

@@ -1,0 +1,93 @@
+"""What an algorithm is: frozen hyper-parameters, an explicit state, and a round."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal
+
+from gossamer.compress import Compressor
+from gossamer.errors import TheoryWarning
+from gossamer.layout import Layout
+from gossamer.topology import Schedule, Topology
+from gossamer.worker import Round, Worker
+
+Order = Literal["adapt-then-combine", "combine-then-adapt"]
+Gamma = float | Literal["auto"]
+
+REFERENCE = Layout(("matrix",), ((64, 64),))  # where a compressor's promise is looked up
+
+
+class Algorithm(ABC):
+    """A frozen dataclass whose `round` runs unchanged in every driver.
+
+    The state is a dataclass of tensors, numbers, and lists, dicts or dataclasses of those: what
+    it holds is what a checkpoint holds.
+    """
+
+    varying_graphs: ClassVar[bool] = True  # works when W changes from round to round
+    directed_graphs: ClassVar[bool] = True  # works when W is not symmetric
+
+    @property
+    def early(self) -> bool:
+        """Whether the first phase needs no gradient and changes nothing before its mail arrives.
+
+        Such a round may be started before the gradient is computed, with the same result.
+        """
+        return False
+
+    @abstractmethod
+    def start(self, worker: Worker) -> Any:  # noqa: ANN401 - every algorithm has a state of its own
+        """Return the state before the first round."""
+
+    @abstractmethod
+    def round(self, worker: Worker, state: Any) -> Round:  # noqa: ANN401
+        """Do one optimizer step and one exchange."""
+
+    def require(self, topology: Topology | Schedule) -> None:
+        """Raise a ValueError if the algorithm cannot run on this graph."""
+        name = type(self).__name__
+        if topology.varying and not self.varying_graphs:
+            raise ValueError(
+                f"{name} keeps a running sum over its neighbours, which needs a constant graph; "
+                f"'{topology.name}' changes. Use DPSGD, DeepSqueeze or PowerGossip, or a constant graph."
+            )
+        if topology.directed and not self.directed_graphs:
+            raise ValueError(f"{name} needs both directions of every edge; '{topology.name}' is directed")
+
+
+def require_order(order: str) -> None:
+    """Raise a ValueError for an unknown order."""
+    if order not in ("adapt-then-combine", "combine-then-adapt"):
+        raise ValueError(f"order={order!r}: use 'adapt-then-combine' or 'combine-then-adapt'")
+
+
+def require_gamma(gamma: Gamma, most: float = 1.0) -> None:
+    """Raise a ValueError for a consensus step size that cannot be meant."""
+    if gamma != "auto" and not (isinstance(gamma, (int, float)) and 0 < gamma <= most):
+        raise ValueError(f"gamma={gamma!r}: a number above 0 and at most {most:g}, or 'auto'")
+
+
+def number(gamma: Gamma) -> float:
+    """Return gamma, which must have been found by now."""
+    if isinstance(gamma, str):
+        raise ValueError("gamma='auto' has not been found yet; gossamer.tune_gamma gives the number")
+    return gamma
+
+
+def require_common_start(worker: Worker, algorithm: Algorithm) -> None:
+    """Raise a ValueError if workers start apart where replicas start from the common x_0."""
+    if not worker.common_start:
+        raise ValueError(f"{type(algorithm).__name__} needs the same start values on all workers")
+
+
+def warn_of_theory(algorithm: Algorithm, compressor: Compressor, needs: Literal["unbiased", "delta"]) -> None:
+    """Warn where the theorem of an algorithm does not cover a compressor."""
+    lacks = not compressor.unbiased if needs == "unbiased" else compressor.delta(REFERENCE) <= 0
+    if lacks:
+        promise = "an unbiased compressor" if needs == "unbiased" else "a contraction"
+        warnings.warn(
+            f"the theory of {type(algorithm).__name__} needs {promise}, which {compressor} does not promise",
+            TheoryWarning,
+            stacklevel=4,
+        )

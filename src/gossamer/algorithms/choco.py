@@ -1,0 +1,78 @@
+"""CHOCO-SGD: compressed differences to a public copy, and a consensus step of size gamma."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from gossamer.algorithms.base import (
+    Algorithm,
+    Gamma,
+    Order,
+    number,
+    require_common_start,
+    require_gamma,
+    require_order,
+    warn_of_theory,
+)
+from gossamer.compress import Compressor
+from gossamer.worker import Round, Worker
+
+
+@dataclass
+class ChocoState:
+    """x_hat: what the neighbours believe of x_i. s = sum_j w_ij x_hat_j."""
+
+    x_hat: Tensor
+    s: Tensor
+
+
+@dataclass(frozen=True)
+class Choco(Algorithm):
+    """CHOCO-SGD. Koloskova, Stich, Jaggi 2019, arXiv:1902.00340, Algorithm 2, and 2020, arXiv:1907.09356.
+
+    adapt-then-combine is the order of the first paper. combine-then-adapt is the second's: the
+    message leaves before the gradient at x is computed, so that both take place at once. Keeps
+    the average of x for any compressor. Three vectors of memory whatever the degree.
+    """
+
+    compressor: Compressor
+    gamma: Gamma = "auto"  # consensus step size
+    order: Order = "adapt-then-combine"
+    x_hat: Literal["start", "zero"] = "start"  # where x_hat begins: the common x_0, or 0 as published
+    varying_graphs: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_order(self.order)
+        require_gamma(self.gamma)
+        if self.x_hat not in ("start", "zero"):
+            raise ValueError(f"x_hat={self.x_hat!r}: use 'start' or 'zero'")
+        warn_of_theory(self, self.compressor, "delta")
+
+    @property
+    def early(self) -> bool:
+        """Only the second paper's order."""
+        return self.order == "combine-then-adapt"
+
+    def start(self, worker: Worker) -> ChocoState:
+        """Begin where all workers are, or at 0."""
+        if self.x_hat == "zero":
+            return ChocoState(torch.zeros_like(worker.x), torch.zeros_like(worker.x))
+        require_common_start(worker, self)
+        return ChocoState(worker.x.clone(), worker.x.clone())
+
+    def round(self, worker: Worker, state: ChocoState) -> Round:
+        """Step, tell the difference, and move towards the neighbours."""
+        C, x, x_hat, s = self.compressor, worker.x, state.x_hat, state.s
+        if self.order == "adapt-then-combine":
+            worker.step()  #                               x  += u
+        q = worker.encode(C, x - x_hat)  #                 q   = Q(x - x^)
+        inbox = yield worker.exchange(q)
+        worker.add(C, x_hat, q)  #                         x^ += q
+        worker.mix(C, s, q, inbox)  #                      s  += sum_j w_ij q_j
+        if self.order == "combine-then-adapt":
+            worker.step()  #                               x  += u
+        x.add_(s - x_hat, alpha=number(self.gamma))  #     x  += gamma (s - x^)

@@ -1,0 +1,50 @@
+"""DeepSqueeze: compressed models with an error memory, no replicas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gossamer.algorithms.base import Algorithm, Gamma, number, require_gamma, warn_of_theory
+from gossamer.compress import Compressor
+from gossamer.worker import Round, Worker
+
+
+@dataclass
+class DeepSqueezeState:
+    """What compression has kept back so far."""
+
+    delta: Tensor
+
+
+@dataclass(frozen=True)
+class DeepSqueeze(Algorithm):
+    """DeepSqueeze. Tang et al. 2019, arXiv:1907.07346, Algorithm 1.
+
+    `gamma` is the paper's eta. The model itself is compressed, and its norm does not vanish, so
+    an error floor stays that grows with gamma. Works on graphs that change.
+    """
+
+    compressor: Compressor
+    gamma: Gamma = "auto"  # consensus step size
+
+    def __post_init__(self) -> None:
+        require_gamma(self.gamma)
+        warn_of_theory(self, self.compressor, "delta")
+
+    def start(self, worker: Worker) -> DeepSqueezeState:
+        """Nothing has been kept back."""
+        return DeepSqueezeState(torch.zeros_like(worker.x))
+
+    def round(self, worker: Worker, state: DeepSqueezeState) -> Round:
+        """Step, send model plus memory, move towards what was received."""
+        C, x, delta, eta = self.compressor, worker.x, state.delta, number(self.gamma)
+        worker.step()  #                                   x    += u
+        delta.add_(x)  #                                   v     = x + delta
+        own = worker.encode(C, delta)
+        inbox = yield worker.exchange(own)
+        worker.add(C, delta, own, -1.0)  #                 delta = v - C(v)
+        worker.mix(C, x, own, inbox, eta)
+        worker.add(C, x, own, -eta)  #                     x    += eta (sum_j w_ij C(v_j) - C(v_i))

@@ -1,0 +1,49 @@
+"""Decentralized SGD without compression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from gossamer.algorithms.base import Algorithm, Order, require_gamma, require_order
+from gossamer.compress import Identity
+from gossamer.worker import Round, Worker
+
+
+@dataclass(frozen=True)
+class DPSGD(Algorithm):
+    """D-PSGD. Lian et al. 2017, arXiv:1705.09056, Algorithm 1.
+
+    combine-then-adapt (the paper's): x = sum_j w_ij x_j + u, with u from the gradient at x.
+    adapt-then-combine:               x = sum_j w_ij (x_j + u_j).
+    """
+
+    order: Order = "combine-then-adapt"
+    gamma: float = 1.0  # consensus step size; 1 is the paper's
+
+    def __post_init__(self) -> None:
+        require_order(self.order)
+        require_gamma(self.gamma, most=2.0)
+
+    @property
+    def early(self) -> bool:
+        """The paper sends x while the gradient at x is computed."""
+        return self.order == "combine-then-adapt"
+
+    def start(self, worker: Worker) -> None:
+        """No state."""
+
+    def round(self, worker: Worker, state: None) -> Round:
+        """Step before or after the exchange."""
+        C = Identity()
+        if self.order == "adapt-then-combine":
+            worker.step()  #                                   x += u
+        own = worker.encode(C, worker.x)
+        inbox = yield worker.exchange(own)
+        pull = torch.zeros_like(worker.x)
+        worker.mix(C, pull, own, inbox)
+        worker.add(C, pull, own, -1.0)  #                      sum_j w_ij x_j - x_i
+        if self.order == "combine-then-adapt":
+            worker.step()  #                                   x += u
+        worker.x.add_(pull, alpha=self.gamma)  #               x += gamma (sum_j w_ij x_j - x_i)

@@ -1,0 +1,69 @@
+"""What PowerGossip keeps and says along one edge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gossamer import wire
+from gossamer.rng import generator
+from gossamer.worker import Worker, blame
+
+FACTORS = 8  # the wire code
+
+
+@dataclass
+class Edge:
+    """P (m x r) and Q (k x r) of every matrix, the same on both ends, and the sub-steps done, c."""
+
+    P: list[Tensor]
+    Q: list[Tensor]
+    c: int
+
+
+def matrices_and_vectors(worker: Worker) -> tuple[list[Tensor], list[Tensor]]:
+    """Return views of x: tensors of two or more dimensions as (first x rest), and the others."""
+    views = worker.layout.views(worker.x).values()
+    matrices = [v.view(v.shape[0], v.numel() // max(v.shape[0], 1)) for v in views if v.dim() >= 2]
+    return matrices, [v for v in views if v.dim() < 2]
+
+
+def draw_edge(worker: Worker, j: int, rank: int, c: int, matrices: list[Tensor]) -> Edge:
+    """Return an edge before its sub-step c + 1, with random P and Q from a seed that both ends know."""
+    low, high = sorted((worker.rank, j))
+    rng = generator(worker.seed, "edge", low, high, c)
+    P: list[Tensor] = []
+    Q: list[Tensor] = []
+    for M in matrices:
+        r = min(rank, *M.shape)
+        for factors, rows in ((P, M.shape[0]), (Q, M.shape[1])):
+            drawn = torch.randn(rows, r, generator=rng, dtype=worker.layout.scalar_dtype)
+            factors.append(drawn.to(M.device, M.dtype))
+    return Edge(P, Q, c)
+
+
+def orthonormal(v: Tensor) -> Tensor:
+    """Return v with orthonormal columns (Gram-Schmidt, in order, eps 1e-8)."""
+    v = v.clone()
+    for i in range(v.shape[1]):
+        column = v[:, i]
+        column /= torch.linalg.vector_norm(column) + 1e-8
+        if i + 1 < v.shape[1]:
+            rest = v[:, i + 1 :]
+            rest -= torch.outer(column, column @ rest)
+    return v
+
+
+def seal_products(products: list[Tensor]) -> Tensor:
+    """Return the message: the products row by row, in the parameters' dtype, little-endian."""
+    return wire.seal(FACTORS, products)
+
+
+def open_products(message: Tensor, like: list[Tensor], peer: int) -> list[Tensor]:
+    """Return the peer's products, which have the shapes of ours."""
+    nbytes = wire.HEADER.size + sum(t.numel() * t.dtype.itemsize for t in like)
+    with blame(peer):
+        payload = wire.Reader(wire.unseal(message, FACTORS, nbytes))
+    return [payload.values(t.numel(), t.dtype).view(t.shape).to(t.device) for t in like]

@@ -1,0 +1,37 @@
+"""The naive way to compress decentralized SGD."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gossamer.algorithms.base import Algorithm
+from gossamer.compress import Compressor
+from gossamer.worker import Round, Worker
+
+
+@dataclass(frozen=True)
+class NaiveQuantized(Algorithm):
+    """D-PSGD with compressed models, x = sum_j w_ij C(x_j) + u: kept to show that it stalls.
+
+    The compression error does not shrink with the differences between workers, so it never
+    averages out. Tang et al. 2018, arXiv:1803.06443, section 3, give it as the warning.
+    """
+
+    compressor: Compressor
+
+    @property
+    def early(self) -> bool:
+        """The model is sent while the gradient at it is computed."""
+        return True
+
+    def start(self, worker: Worker) -> None:
+        """No state."""
+
+    def round(self, worker: Worker, state: None) -> Round:
+        """Send the model itself, compressed."""
+        own = worker.encode(self.compressor, worker.x)
+        inbox = yield worker.exchange(own)
+        u = worker.update()
+        worker.x.zero_()
+        worker.mix(self.compressor, worker.x, own, inbox)  #   x  = sum_j w_ij C(x_j)
+        worker.x.add_(u)  #                                    x += u

@@ -1,0 +1,61 @@
+"""Algorithms by the names people type."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from gossamer import compress
+from gossamer.algorithms.allreduce import AllReduce
+from gossamer.algorithms.base import Algorithm
+from gossamer.algorithms.choco import Choco
+from gossamer.algorithms.dcd import DCD
+from gossamer.algorithms.deep_squeeze import DeepSqueeze
+from gossamer.algorithms.dpsgd import DPSGD
+from gossamer.algorithms.ecd import ECD
+from gossamer.algorithms.naive import NaiveQuantized
+from gossamer.algorithms.power_gossip import PowerGossip
+from gossamer.compress import Compressor
+from gossamer.naming import nearest
+
+NAMES: dict[str, type[Algorithm]] = {
+    "allreduce": AllReduce,
+    "dpsgd": DPSGD,
+    "naive": NaiveQuantized,
+    "dcd": DCD,
+    "ecd": ECD,
+    "choco": Choco,
+    "deepsqueeze": DeepSqueeze,
+    "powergossip": PowerGossip,
+}
+
+
+def make(
+    spec: str | Algorithm, compressor: str | Compressor | None = None, **options: float | str | bool | None
+) -> Algorithm:
+    """Return the algorithm behind a name; an algorithm passes through.
+
+    "choco" with compressor="topk:0.01" and, say, gamma=0.04. Options that are None are left out.
+    PowerGossip takes its rank after a colon: "powergossip:2".
+    """
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if isinstance(spec, Algorithm):
+        if compressor is not None or given:
+            raise ValueError("give the compressor and options to the algorithm object itself")
+        return spec
+    name, _, rank = spec.strip().lower().partition(":")
+    name = name.replace("-", "").replace("_", "")
+    if name not in NAMES:
+        raise ValueError(nearest("algorithm", name, NAMES))
+    kind = NAMES[name]
+    if rank:
+        given["rank"] = int(rank) if rank.isdigit() else rank
+    if compressor is not None:
+        given["compressor"] = compress.make(compressor)
+    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]  # every algorithm is a dataclass
+    for option in given:
+        if option not in known:
+            raise ValueError(f"{name} takes no {option}; it takes: {', '.join(known) or 'nothing'}")
+    if "compressor" in known and name != "allreduce" and compressor is None:
+        raise ValueError(f"{name} needs a compressor, such as compressor='topk:0.01' or 'sign'")
+    return kind(**given)

@@ -1,0 +1,114 @@
+"""What a compressor is: a flat vector with its layout becomes one message, and back.
+
+A compressor is a frozen dataclass. It treats every tensor of the layout by itself (its own
+scale, its own k) but writes one message. Tensors that the `raw` policy names ride along
+uncompressed, in front:
+
+    header (16 bytes, see gossamer.wire) | raw tensors, in layout order | the packed payload
+
+A message's length depends on the layout alone, so both ends know it beforehand.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from gossamer import wire
+from gossamer.compress.raw import Part, RawPolicy, parts_of
+from gossamer.layout import Layout
+from gossamer.rng import generator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compressor(ABC):
+    """Encodes vectors as messages and adds messages to vectors.
+
+    `unbiased` promises E[C(x)] = x. `delta(layout)` promises E|C(x) - x|^2 <= (1 - delta)|x|^2;
+    0 means that no contraction is promised.
+    """
+
+    code: ClassVar[int]  # names the payload's format in the header
+    raw: RawPolicy = "auto"
+
+    @property
+    @abstractmethod
+    def unbiased(self) -> bool:
+        """Whether the expectation of what is received is what was sent."""
+
+    @abstractmethod
+    def delta(self, layout: Layout) -> float:
+        """Return the contraction factor promised for every vector of this layout; 0 for none."""
+
+    @abstractmethod
+    def payload_nbytes(self, layout: Layout) -> int:
+        """Return the bytes that `pack` writes for this layout."""
+
+    @abstractmethod
+    def pack(self, v: Tensor, layout: Layout, rng: torch.Generator) -> list[Tensor]:
+        """Return the payload of a finite, contiguous vector, in sections of any dtype."""
+
+    @abstractmethod
+    def accumulate(self, into: Tensor, payload: wire.Reader, layout: Layout, weight: float) -> None:
+        """Do into += weight * C(v), reading the payload that `pack` wrote."""
+
+    @final
+    def encode(self, vector: Tensor, layout: Layout, rng: torch.Generator | None = None) -> Tensor:
+        """Return the message for a vector. A random compressor draws from `rng`."""
+        v = vector.detach().reshape(-1)
+        if v.numel() != layout.size or v.dtype != layout.dtype:
+            raise ValueError(
+                f"the layout has {layout.size} entries of {layout.dtype}, not {v.numel()} of {v.dtype}"
+            )
+        require_finite(v, layout)
+        loose, packed = self._parts(layout)
+        sections = [loose.gather(v)] if loose.layout.size else []
+        if packed.layout.size:
+            sections += self.pack(packed.gather(v), packed.layout, rng or generator("unseeded"))
+        return wire.seal(self.code, sections)
+
+    @final
+    def add(self, into: Tensor, message: Tensor, layout: Layout, weight: float = 1.0) -> None:
+        """Do into += weight * C(v) for the vector behind the message. `into` is flat."""
+        payload = wire.Reader(wire.unseal(message, self.code, self.nbytes(layout)))
+        loose, packed = self._parts(layout)
+        if loose.layout.size:
+            loose.add(into, payload.values(loose.layout.size, layout.dtype), weight)
+        if packed.whole and layout.size:
+            self.accumulate(into, payload, layout, weight)
+        elif packed.layout.size:
+            dense = torch.zeros(packed.layout.size, dtype=into.dtype, device=into.device)
+            self.accumulate(dense, payload, packed.layout, weight)
+            packed.add(into, dense, 1.0)
+
+    @final
+    def decode(self, message: Tensor, layout: Layout) -> Tensor:
+        """Return C(v) itself."""
+        out = torch.zeros(layout.size, dtype=layout.dtype)
+        self.add(out, message, layout)
+        return out
+
+    @final
+    def nbytes(self, layout: Layout) -> int:
+        """Return the length of every message for this layout, header included."""
+        loose, packed = self._parts(layout)
+        payload = self.payload_nbytes(packed.layout) if packed.layout.size else 0
+        return wire.HEADER.size + loose.layout.size * layout.dtype.itemsize + payload
+
+    def _parts(self, layout: Layout) -> tuple[Part, Part]:
+        return parts_of(layout, self.raw, self.payload_nbytes)
+
+
+def require_finite(v: Tensor, layout: Layout) -> None:
+    """Raise a ValueError that names the tensor if an entry is NaN or infinite."""
+    if not v.numel() or bool(torch.isfinite(torch.stack(torch.aminmax(v))).all()):
+        return
+    position = int((~torch.isfinite(v)).nonzero()[0])
+    raise ValueError(
+        f"tensor '{layout.tensor_at(position)}' holds {float(v[position])}; nothing was sent. "
+        f"The run has diverged: lower the learning rate or gamma, or compress less."
+    )

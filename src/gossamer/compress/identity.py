@@ -1,0 +1,115 @@
+"""No compression, and fewer bits a value without randomness."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from gossamer.compress.base import Compressor
+from gossamer.layout import Layout
+from gossamer.wire import Reader
+
+Format = Literal["fp16", "bf16", "fp8", "int8"]
+
+
+@dataclass(frozen=True)
+class Identity(Compressor):
+    """Sends the vector as it is. Payload: the entries in the layout's dtype, little-endian."""
+
+    code: ClassVar[int] = 1
+
+    @property
+    def unbiased(self) -> bool:
+        """Nothing is changed."""
+        return True
+
+    def delta(self, layout: Layout) -> float:
+        """Nothing is lost."""
+        return 1.0
+
+    def payload_nbytes(self, layout: Layout) -> int:
+        """Full precision."""
+        return layout.size * layout.dtype.itemsize
+
+    def pack(self, v: Tensor, layout: Layout, rng: torch.Generator) -> list[Tensor]:
+        """Return the vector."""
+        return [v]
+
+    def accumulate(self, into: Tensor, payload: Reader, layout: Layout, weight: float) -> None:
+        """Read the vector."""
+        into.add_(payload.values(layout.size, layout.dtype).to(into.device), alpha=weight)
+
+
+# dtype, the exponent its largest entry is scaled to, the largest relative rounding error
+_FORMATS = {
+    "fp16": (torch.float16, 15, 2.0**-11),
+    "bf16": (torch.bfloat16, 0, 2.0**-8),
+    "fp8": (torch.float8_e4m3fn, 8, 2.0**-4),
+    "int8": (torch.int8, 0, None),
+}
+_FLOOR = {"fp16": 2.0**-40, "bf16": 0.0, "fp8": 2.0**-18, "int8": 0.5 / 127}  # absolute error / largest entry
+
+
+@dataclass(frozen=True)
+class Cast(Compressor):
+    """Rounds every entry to fp16, bf16, fp8 (e4m3) or int8, to nearest.
+
+    Each tensor is divided by a scale first, so that no format overflows and small differences
+    do not vanish: a power of two that brings the largest entry near the format's top, for int8
+    the largest entry / 127. Payload: one scale a tensor (float32; float64 for float64 tensors),
+    then the entries in the format, little-endian.
+    """
+
+    format: Format = "fp16"
+    code: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        if self.format not in _FORMATS:
+            raise ValueError(f"cast to {self.format!r}: choose one of {', '.join(_FORMATS)}")
+
+    @property
+    def unbiased(self) -> bool:
+        """Rounding to nearest is not."""
+        return False
+
+    def delta(self, layout: Layout) -> float:
+        """Relative error of the rounding, and its absolute floor on every entry."""
+        relative = _FORMATS[self.format][2] or 0.0
+        return max(0.0, 1.0 - (relative + _FLOOR[self.format] * math.sqrt(max(layout.sizes))) ** 2)
+
+    def payload_nbytes(self, layout: Layout) -> int:
+        """Scales and entries."""
+        itemsize = _FORMATS[self.format][0].itemsize
+        return len(layout.sizes) * layout.scalar_dtype.itemsize + layout.size * itemsize
+
+    def pack(self, v: Tensor, layout: Layout, rng: torch.Generator) -> list[Tensor]:
+        """Scale and round."""
+        v = v.to(layout.scalar_dtype)
+        largest = torch.stack([t.abs().amax() if t.numel() else t.new_zeros(()) for t in layout.split(v)])
+        dtype, top, _ = _FORMATS[self.format]
+        if dtype == torch.int8:
+            scales = largest / 127
+            scaled = v / _each(_not_zero(scales), layout)
+            return [scales, scaled.round_().clamp_(-127, 127).to(dtype)]
+        scales = torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent - top)
+        return [scales, (v / _each(scales, layout)).to(dtype)]
+
+    def accumulate(self, into: Tensor, payload: Reader, layout: Layout, weight: float) -> None:
+        """Undo the scale."""
+        scales = payload.values(len(layout.sizes), layout.scalar_dtype)
+        values = payload.values(layout.size, _FORMATS[self.format][0]).to(layout.scalar_dtype)
+        into.add_(values.mul_(_each(scales, layout)).to(into.device), alpha=weight)
+
+
+def _each(scales: Tensor, layout: Layout) -> Tensor:
+    """Repeat one number a tensor for all its entries."""
+    return scales.repeat_interleave(torch.tensor(layout.sizes, device=scales.device))
+
+
+def _not_zero(scales: Tensor) -> Tensor:
+    """Return divisors: a tensor of zeros may be divided by anything but zero."""
+    return torch.where(scales > 0, scales, 1.0)

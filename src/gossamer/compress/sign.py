@@ -1,0 +1,52 @@
+"""One bit an entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from gossamer.compress.base import Compressor
+from gossamer.compress.bits import pack_planes, planes_nbytes, unpack_planes
+from gossamer.layout import Layout
+from gossamer.wire import Reader
+
+
+@dataclass(frozen=True)
+class Sign(Compressor):
+    """The sign of every entry times the tensor's mean magnitude; sign(0) = +1.
+
+    Payload: one scale |v|_1 / d a tensor (float32; float64 for float64 tensors), then one bit an
+    entry, set where it is negative. delta = |v|_1^2 / (d |v|_2^2), at least 1/d.
+    """
+
+    code: ClassVar[int] = 5
+
+    @property
+    def unbiased(self) -> bool:
+        """All magnitudes become one."""
+        return False
+
+    def delta(self, layout: Layout) -> float:
+        """Return the worst case, a tensor with a single entry that is not 0."""
+        return 1.0 / max(layout.sizes)
+
+    def payload_nbytes(self, layout: Layout) -> int:
+        """Scales and bits."""
+        return len(layout.sizes) * layout.scalar_dtype.itemsize + planes_nbytes(layout.size, 1)
+
+    def pack(self, v: Tensor, layout: Layout, rng: torch.Generator) -> list[Tensor]:
+        """Write mean magnitudes and signs."""
+        means = [t.abs().to(layout.scalar_dtype).sum() / max(t.numel(), 1) for t in layout.split(v)]
+        return [torch.stack(means), pack_planes((v < 0).cpu().numpy(), 1)]
+
+    def accumulate(self, into: Tensor, payload: Reader, layout: Layout, weight: float) -> None:
+        """Give every scale its signs."""
+        scales = payload.values(len(layout.sizes), layout.scalar_dtype)
+        bits = unpack_planes(payload.bytes(planes_nbytes(layout.size, 1)), layout.size, 1)
+        signs = torch.from_numpy(bits).to(layout.scalar_dtype).mul_(-2.0).add_(1.0)
+        for part, scale in zip(layout.split(signs), scales.tolist(), strict=True):
+            part.mul_(scale)
+        into.add_(signs.to(into.device), alpha=weight)

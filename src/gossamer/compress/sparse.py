@@ -1,0 +1,171 @@
+"""Top-k and random-k: a few entries of every tensor, with values in any format.
+
+The values go through a second compressor, by default in full precision:
+TopK(0.01, values=Cast("fp16")) or RandomK(0.1, values=QSGD(4)).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gossamer.compress.base import Compressor
+from gossamer.compress.bits import pack_positions, positions_nbytes, unpack_positions
+from gossamer.compress.identity import Identity
+from gossamer.layout import Layout
+from gossamer.wire import Reader
+
+PREFILTER_FROM = 1 << 15  # smaller tensors: plain top-k is as fast
+SAMPLE = 1 << 12
+FULL_PRECISION = Identity()
+
+
+@dataclass(frozen=True)
+class _Sparse(Compressor):
+    """What top-k and random-k share: k = max(1, int(ratio * size)) entries of every tensor."""
+
+    ratio: float = 0.01
+    values: Compressor = FULL_PRECISION
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio <= 1:
+            raise ValueError(f"ratio={self.ratio}: the part of the entries to send, above 0 and at most 1")
+
+    def counts(self, layout: Layout) -> tuple[int, ...]:
+        """Return k for every tensor."""
+        return tuple(min(size, max(1, int(self.ratio * size))) for size in layout.sizes)
+
+    def value_layout(self, layout: Layout) -> Layout:
+        """Return the layout of the values that are sent."""
+        return Layout(layout.names, tuple((k,) for k in self.counts(layout)), layout.dtype)
+
+    def delta(self, layout: Layout) -> float:
+        """Return k/d, times what the values' format keeps."""
+        kept = (k / size for k, size in zip(self.counts(layout), layout.sizes, strict=True) if size)
+        return min(kept, default=1.0) * self.values.delta(self.value_layout(layout))
+
+    @abstractmethod
+    def read_positions(self, payload: Reader, layout: Layout) -> Tensor:
+        """Return the positions, in increasing order, of the values that follow."""
+
+    @final
+    def accumulate(self, into: Tensor, payload: Reader, layout: Layout, weight: float) -> None:
+        """Add the values at their positions."""
+        positions = self.read_positions(payload, layout)
+        value_layout = self.value_layout(layout)
+        values = torch.zeros(value_layout.size, dtype=into.dtype)
+        self.values.accumulate(values, payload, value_layout, 1.0)
+        into.index_add_(0, positions.to(into.device), values.to(into.device), alpha=weight)
+
+
+@dataclass(frozen=True)
+class TopK(_Sparse):
+    """The k entries of largest magnitude of every tensor.
+
+    Payload: the positions in the packed part (gossamer.compress.bits), all tensors in one list;
+    then the values in the order of their positions.
+    """
+
+    code: ClassVar[int] = 3
+
+    @property
+    def unbiased(self) -> bool:
+        """Small entries are always dropped."""
+        return False
+
+    def payload_nbytes(self, layout: Layout) -> int:
+        """Positions and values."""
+        value_layout = self.value_layout(layout)
+        return positions_nbytes(value_layout.size, layout.size) + self.values.payload_nbytes(value_layout)
+
+    def pack(self, v: Tensor, layout: Layout, rng: torch.Generator) -> list[Tensor]:
+        """Select, then write positions and values."""
+        chosen, start = [], 0
+        for t, k in zip(layout.split(v), self.counts(layout), strict=True):
+            chosen.append(largest(t, k).sort().values + start)
+            start += t.numel()
+        positions = torch.cat(chosen)
+        packed = pack_positions(positions.cpu().numpy(), layout.size)
+        return [packed, *self.values.pack(v[positions], self.value_layout(layout), rng)]
+
+    def read_positions(self, payload: Reader, layout: Layout) -> Tensor:
+        """Unpack the list."""
+        k = sum(self.counts(layout))
+        section = payload.bytes(positions_nbytes(k, layout.size))
+        return torch.from_numpy(unpack_positions(section, k, layout.size))
+
+
+@dataclass(frozen=True)
+class RandomK(_Sparse):
+    """k entries of every tensor, chosen uniformly from a seed that both ends know.
+
+    `scaled` multiplies them by d/k: unbiased, but no contraction. Payload: the seed of the choice
+    (8 bytes) and the values in the order of their positions; no positions.
+    """
+
+    scaled: bool = False
+    code: ClassVar[int] = 4
+
+    @property
+    def unbiased(self) -> bool:
+        """Only when scaled, and when the values' format is."""
+        return self.scaled and self.values.unbiased
+
+    def delta(self, layout: Layout) -> float:
+        """Return k/d unscaled. Scaled, the error is (d/k - 1)|x|^2: a contraction only near k = d."""
+        unscaled = _Sparse.delta(self, layout)
+        if not self.scaled:
+            return unscaled
+        return max(0.0, 2.0 - 1.0 / unscaled) if unscaled and self.values.unbiased else 0.0
+
+    def payload_nbytes(self, layout: Layout) -> int:
+        """Seed and values."""
+        return 8 + self.values.payload_nbytes(self.value_layout(layout))
+
+    def pack(self, v: Tensor, layout: Layout, rng: torch.Generator) -> list[Tensor]:
+        """Draw a seed, choose with it, write both."""
+        seed = torch.randint(1 << 62, (1,), generator=rng)
+        values = v[self._choose(int(seed), layout).to(v.device)]
+        value_layout = self.value_layout(layout)
+        if self.scaled:
+            for chosen, k, size in zip(
+                value_layout.split(values), self.counts(layout), layout.sizes, strict=True
+            ):
+                chosen.mul_(size / max(k, 1))
+        return [seed, *self.values.pack(values, value_layout, rng)]
+
+    def read_positions(self, payload: Reader, layout: Layout) -> Tensor:
+        """Choose again with the sender's seed."""
+        return self._choose(int(payload.values(1, torch.int64)), layout)
+
+    def _choose(self, seed: int, layout: Layout) -> Tensor:
+        draw = np.random.Generator(np.random.PCG64(seed))
+        chosen, start = [], 0
+        for k, size in zip(self.counts(layout), layout.sizes, strict=True):
+            chosen.append(np.sort(draw.choice(size, k, replace=False, shuffle=False)) + start)
+            start += size
+        return torch.from_numpy(np.concatenate(chosen))
+
+
+def largest(t: Tensor, k: int) -> Tensor:
+    """Return where the k entries of largest magnitude are, in no particular order.
+
+    A full top-k of a large tensor takes longer than the network it is meant to relieve. A strided
+    sample gives a threshold that a few more than k entries pass; exact top-k runs on those alone.
+    """
+    magnitude = t.abs()
+    if t.numel() < PREFILTER_FROM:
+        return magnitude.topk(k, sorted=False).indices
+    sample = magnitude[:: t.numel() // SAMPLE]
+    expected = k / t.numel() * sample.numel()
+    generous = min(sample.numel(), int(expected + 4 * expected**0.5) + 4)
+    threshold = sample.topk(generous, sorted=False).values.amin()
+    candidates = (magnitude >= threshold).nonzero().view(-1)
+    if candidates.numel() < k:  # the sample misled
+        return magnitude.topk(k, sorted=False).indices
+    return candidates[magnitude[candidates].topk(k, sorted=False).indices]

@@ -1,0 +1,132 @@
+"""From a torch optimizer and a model to a decentralized optimizer."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import replace
+from typing import Literal, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import Module, Parameter
+from torch.optim import Optimizer
+
+from gossamer import algorithms
+from gossamer.algorithms import Algorithm
+from gossamer.buffers import BufferPolicy, Buffers, saved_buffers
+from gossamer.collectives import broadcast
+from gossamer.compress import Compressor
+from gossamer.flat import FlatParameters, by_kind, flatten, joined, spread
+from gossamer.optimizer import DecentralizedOptimizer
+from gossamer.settings import settings
+from gossamer.topology import Schedule, Topology
+from gossamer.topology import make as make_topology
+from gossamer.transport import Transport, agree, connect, run
+from gossamer.tuning import tune_gamma
+
+log = logging.getLogger("gossamer")
+A = TypeVar("A", bound=Algorithm)
+
+
+def decentralize(
+    optimizer: Optimizer,
+    model: Module,
+    *,
+    topology: str | Topology | Schedule = "ring",
+    algorithm: str | Algorithm = "choco",
+    compressor: str | Compressor | None = None,
+    gamma: float | Literal["auto"] | None = None,
+    every: int = 1,
+    overlap: bool = False,
+    buffers: BufferPolicy = "average",
+    seed: int = 0,
+    deadline: float = 300.0,
+    group: dist.ProcessGroup | None = None,
+    transport: Transport | None = None,
+) -> DecentralizedOptimizer:
+    """Wrap any torch optimizer so that `step()` trains with the neighbours.
+
+    Joins the given or the default process group, or torchrun's environment; without either it
+    trains alone. Parameters and buffers are broadcast from worker 0. `every=H` exchanges once in
+    H steps. `overlap` lets messages fly while the next gradient is computed, for algorithms in
+    the order combine-then-adapt, with the same result. `buffers` says what `consensus()` does
+    with BatchNorm statistics: "average" or "local". Workers that differ in a setting all stop
+    with a MismatchError; a peer silent for `deadline` seconds raises a PeerTimeout.
+    """
+    if isinstance(optimizer, DecentralizedOptimizer):
+        raise ValueError("this optimizer is decentralized already")
+    chosen = algorithms.make(algorithm, compressor, gamma=gamma)
+    if overlap and not chosen.early:
+        raise ValueError(
+            f"{chosen} needs the gradient before its first message, so nothing can overlap; use "
+            f"DPSGD, Choco or PowerGossip with order='combine-then-adapt'"
+        )
+    trained, frozen = _trained_and_frozen(optimizer, model)
+    kept = Buffers(model, buffers)
+    link = transport or connect(group, deadline)
+    graph = make_topology(topology, link.size, seed)
+    chosen.require(graph)
+    flats = flatten(trained)
+    others = {name: p for name, p in model.named_parameters() if name not in trained} | saved_buffers(model)
+    common = settings(chosen, graph, [flat.layout for flat in flats], every, seed)
+    untrained = {f"state.{name}": f"{tuple(t.shape)} {t.dtype}" for name, t in others.items()}
+    agree(link, common | {"overlap": str(overlap), "buffers": buffers} | untrained)
+    _broadcast_start(flats, others, link)
+    tuned = _tuned(chosen, graph, link, seed)
+    _warn_of_threads(link)
+    return DecentralizedOptimizer(
+        optimizer, flats, frozen, kept, tuned, graph, link, every=every, seed=seed, overlap=overlap
+    )
+
+
+def _trained_and_frozen(
+    optimizer: Optimizer, model: Module
+) -> tuple[dict[str, Parameter], dict[str, Parameter]]:
+    """Return the model's parameters that the optimizer trains, each once, and those that are frozen."""
+    in_optimizer = {p for g in optimizer.param_groups for p in g["params"]}
+    named = dict(model.named_parameters())
+    strangers = len(in_optimizer - set(named.values()))
+    if strangers:
+        raise ValueError(
+            f"the optimizer trains {strangers} parameters that are not in the model; pass their model"
+        )
+    trained = {name: p for name, p in named.items() if p in in_optimizer and p.requires_grad}
+    if not trained:
+        raise ValueError("the optimizer trains no parameter of this model")
+    forgotten = [name for name, p in named.items() if p.requires_grad and p not in in_optimizer]
+    if forgotten:
+        log.info("not trained, hence not exchanged: %s", ", ".join(forgotten))
+    return trained, {name: p for name, p in named.items() if not p.requires_grad}
+
+
+@torch.no_grad()
+def _broadcast_start(flats: list[FlatParameters], others: dict[str, Tensor], link: Transport) -> None:
+    """Give every worker the values of worker 0: what is trained, what is frozen, and buffers."""
+    groups = by_kind(others)
+    vectors = joined(groups)
+    for v in [*(flat.x for flat in flats), *vectors]:
+        run(broadcast(link.rank, link.size, v), link, "broadcast of the start values")
+    spread(groups, vectors)
+
+
+def _tuned(algorithm: A, topology: Topology | Schedule, link: Transport, seed: int) -> A:
+    """Let worker 0 find gamma="auto" and tell the others: machines may round differently."""
+    if getattr(algorithm, "gamma", None) != "auto":
+        return algorithm
+    found = torch.tensor(
+        [tune_gamma(algorithm, topology, seed) if link.rank == 0 else 0.0], dtype=torch.float64
+    )
+    run(broadcast(link.rank, link.size, found), link, "search for gamma on worker 0")
+    log.info("gamma = %.4g found for %s on %s", float(found), algorithm, topology.name)
+    return replace(algorithm, gamma=float(found))  # type: ignore[type-var]
+
+
+def _warn_of_threads(link: Transport) -> None:
+    """Several threads in each of several workers on one machine fight for its cores."""
+    workers, threads = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.get_num_threads()
+    if link.rank == 0 and workers > 1 < threads and workers * threads > (os.cpu_count() or 1):
+        log.warning(
+            "%d workers of %d torch threads share this machine; set OMP_NUM_THREADS=1", workers, threads
+        )

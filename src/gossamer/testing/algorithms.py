@@ -1,0 +1,164 @@
+"""The contract of an algorithm."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer import topology
+from gossamer.algorithms import Algorithm
+from gossamer.lockstep import advance
+from gossamer.simulation import Simulation
+from gossamer.topology import Schedule, Topology
+from gossamer.tree import dump
+
+IRREGULAR = [(0, 1), (1, 2), (2, 3), (3, 0), (2, 4)]
+
+
+def check_algorithm(algorithm: Algorithm, rounds: int = 6) -> None:
+    """Raise an AssertionError if an algorithm breaks what the drivers rely on.
+
+    It must be a frozen dataclass; give the same bits again for the same seed; leave torch's global
+    generator alone; take up a saved state and go on bit for bit; run with 1, 2, 4 and 5 workers,
+    on changing and directed graphs if it says so, and refuse them if not; not touch a message it
+    has sent; raise a ValueError for a gradient that is not finite; and, if it claims to be
+    `early`, need no gradient and change nothing before its first mail arrives.
+    """
+    kind = type(algorithm)
+    assert is_dataclass(kind) and kind.__dataclass_params__.frozen, "an algorithm is a frozen dataclass"
+    for graph in (topology.ring(1), topology.ring(2), topology.ring(4), topology.from_edges(IRREGULAR)):
+        _check_repeats(algorithm, graph, rounds)
+    _check_resumes(algorithm, rounds)
+    _check_graphs(algorithm)
+    _check_early(algorithm)
+    _check_messages_stay(algorithm)
+    _check_refuses_nan(algorithm)
+
+
+def problem(algorithm: Algorithm, graph: Topology | Schedule, lr: float = 0.05, every: int = 1) -> Simulation:
+    """Return a small strongly convex problem: every worker is drawn to a point of its own."""
+    start = {"matrix": torch.zeros(12, 8), "bias": torch.zeros(8)}
+    rng = torch.Generator().manual_seed(1)
+    targets = [
+        {name: torch.randn(v.shape, generator=rng) for name, v in start.items()} for _ in range(graph.n)
+    ]
+
+    def gradient(rank: int, parameters: dict[str, Any], step: int) -> dict[str, Tensor]:
+        return {name: p - targets[rank][name] for name, p in parameters.items()}
+
+    return Simulation(
+        start,
+        graph,
+        algorithm,
+        gradient=gradient,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=lr, momentum=0.5),
+        every=every,
+        seed=3,
+    )
+
+
+def _check_repeats(algorithm: Algorithm, graph: Topology, rounds: int) -> None:
+    before = torch.get_rng_state()
+    runs = [problem(algorithm, graph) for _ in range(2)]
+    for run in runs:
+        run.run(rounds)
+    assert torch.equal(torch.get_rng_state(), before), "the global random generator was used"
+    assert torch.equal(runs[0].x, runs[1].x), f"two runs with one seed differ on {graph.name} of {graph.n}"
+    assert runs[0].bytes_sent == runs[1].bytes_sent, "two runs with one seed send different numbers of bytes"
+    assert bool(torch.isfinite(runs[0].x).all()), (
+        f"diverges within {rounds} rounds on {graph.name} of {graph.n}"
+    )
+
+
+def _check_resumes(algorithm: Algorithm, rounds: int) -> None:
+    straight, resumed = (problem(algorithm, topology.ring(4), every=2) for _ in range(2))
+    for run in (straight, resumed):
+        run.run(rounds + 1)
+    saved = [(member.state_dict(), member.flats[0].x.clone()) for member in resumed.members]
+    optimizers = [copy.deepcopy(o.state_dict()) for o in resumed.optimizers]
+    resumed = problem(algorithm, topology.ring(4), every=2)
+    for member, optimizer, (state, x), own in zip(
+        resumed.members, resumed.optimizers, saved, optimizers, strict=True
+    ):
+        member.flats[0].x.copy_(x)
+        member.load_state_dict(state)
+        optimizer.load_state_dict(own)
+    for run in (straight, resumed):
+        run.run(rounds)
+    assert torch.equal(straight.x, resumed.x), "a run resumed from its saved state goes another way"
+
+
+def _check_graphs(algorithm: Algorithm) -> None:
+    graphs: list[tuple[bool, Topology | Schedule]] = [
+        (algorithm.varying_graphs, topology.random_matching(5)),
+        (algorithm.varying_graphs and algorithm.directed_graphs, topology.one_peer_exponential(4)),
+    ]
+    for allowed, graph in graphs:
+        try:
+            problem(algorithm, graph).run(3)
+        except ValueError as error:
+            assert not allowed, f"says that it runs on {graph.name}, but: {error}"
+        else:
+            assert allowed, f"says that it cannot run on {graph.name}, but does not refuse it"
+
+
+def _check_early(algorithm: Algorithm) -> None:
+    if not algorithm.early:
+        return
+    run = problem(algorithm, topology.ring(4), lr=0.0)
+    run.run(1)
+    member = run.members[0]
+    x, state = member.flats[0].x.clone(), dump(member.states)
+
+    def forbidden() -> None:
+        raise AssertionError("claims to be early, but steps before its first mail")
+
+    member.workers[0].step = forbidden
+    advance(member.round(), None)
+    assert torch.equal(x, member.flats[0].x), "claims to be early, but moves x before its first mail"
+    assert _same(state, dump(member.states)), (
+        "claims to be early, but changes its state before its first mail"
+    )
+
+
+def _check_messages_stay(algorithm: Algorithm) -> None:
+    run = problem(algorithm, topology.ring(2))
+    for member in run.members:
+        for flat in member.flats:
+            flat.set_gradient(torch.ones_like(flat.x))
+    with torch.no_grad():
+        rounds = [member.round() for member in run.members]
+        posts = [advance(r, None) for r in rounds]
+        while all(post is not None for post in posts):
+            messages = [post.send[1 - i] for i, post in enumerate(posts) if post is not None]
+            copies = [m.clone() for m in messages]
+            posts = [advance(r, {1 - i: copies[1 - i].clone()}) for i, r in enumerate(rounds)]
+            unchanged = all(torch.equal(a, b) for a, b in zip(messages, copies, strict=True))
+            assert unchanged, "changes a message after it was sent"
+
+
+def _check_refuses_nan(algorithm: Algorithm) -> None:
+    run = problem(algorithm, topology.ring(4), lr=0.1)
+    run.run(1)
+    run.parameters(0)["bias"].data[3] = float("nan")
+    try:
+        run.step()
+        run.step()
+    except ValueError as error:
+        assert "bias" in str(error), f"the error for NaN does not name the tensor: {error}"
+    else:
+        raise AssertionError("NaN in a parameter goes unnoticed")
+
+
+def _same(a: Any, b: Any) -> bool:  # noqa: ANN401 - dumped states
+    if isinstance(a, Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return bool(a == b)

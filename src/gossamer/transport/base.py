@@ -1,0 +1,94 @@
+"""What a transport does: carry messages between workers, on time or with a named culprit."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from typing import Any
+
+from gossamer.errors import WireError
+from gossamer.lockstep import advance
+from gossamer.worker import Mail, Post, Round
+
+
+class Transport(ABC):
+    """A worker's end of the network.
+
+    `post` begins a phase and returns at once; `wait` ends it. Phases end in the order in which
+    they began. Messages between two workers arrive in the order in which they were sent.
+    """
+
+    rank: int
+    size: int
+    sent: Counter[int]  # bytes of the buffers posted, by peer
+    received: Counter[int]
+    waited: float  # seconds spent in `wait`
+
+    @abstractmethod
+    def post(self, post: Post, phase: str) -> Any:  # noqa: ANN401 - a ticket only the transport can read
+        """Begin to send and receive; return a ticket for `wait`."""
+
+    @abstractmethod
+    def wait(self, ticket: Any) -> Mail:  # noqa: ANN401
+        """Return the inbox, in rank order; raise PeerTimeout or PeerLost with the peer's name."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave. Idempotent."""
+
+
+class Flight:
+    """A round under way: begun on construction, ended by `finish`. In between, messages fly."""
+
+    def __init__(self, r: Round, transport: Transport, name: str) -> None:
+        self._round, self._transport, self._name = r, transport, name
+        self._phase = 0
+        self.bytes_sent = 0
+        self._under_way = self._begin_phase(advance(r, None))
+
+    def finish(self) -> int:
+        """Run the round to its end and return the bytes it has sent."""
+        while self._under_way:
+            self._under_way = self._begin_phase(advance(self._round, self._transport.wait(self._ticket)))
+        return self.bytes_sent
+
+    def abandon(self) -> None:
+        """Receive what is under way and drop the round: what it has not done, it never does."""
+        if self._under_way:
+            self._transport.wait(self._ticket)
+        self._round.close()
+        self._under_way = False
+
+    def _begin_phase(self, post: Post | None) -> bool:
+        """Post a phase, unless the round is over; return whether one is under way."""
+        if post is None:
+            return False
+        self._phase += 1
+        self.bytes_sent += sum(message.numel() for message in post.send.values())
+        self._ticket = self._transport.post(post, f"{self._name}, phase {self._phase}")
+        return True
+
+
+def run(r: Round, transport: Transport, name: str) -> int:
+    """Run a round now and return the bytes it has sent."""
+    return Flight(r, transport, name).finish()
+
+
+class Alone(Transport):
+    """The transport of a single worker: there is nobody to talk to."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = 0, 1
+        self.sent, self.received, self.waited = Counter(), Counter(), 0.0
+
+    def post(self, post: Post, phase: str) -> None:
+        """Send nothing."""
+        if post.send or post.expect:
+            raise WireError(f"{phase}: a single worker has no peers, not {sorted(post.send)}")
+
+    def wait(self, ticket: None) -> Mail:
+        """Receive nothing."""
+        return {}
+
+    def close(self) -> None:
+        """Stay alone."""

@@ -1,0 +1,134 @@
+"""torch.distributed as a transport: gloo here; NCCL and MPI by the same calls."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gossamer.errors import PeerLost, PeerTimeout
+from gossamer.transport.base import Alone, Transport
+from gossamer.worker import Mail, Post
+
+START_UP = timedelta(seconds=300)  # eight cold interpreters on a busy machine take a minute
+
+
+@dataclass
+class _Ticket:
+    phase: str
+    began: float
+    inbox: Mail
+    works: list[tuple[int, dist.Work]]
+    outbox: list[Tensor]  # alive until sent
+
+
+class TorchTransport(Transport):
+    """Point-to-point messages over a process group.
+
+    Receives are posted before sends: gloo announces a ready receive in the same queue as bulk
+    data, and with sends first the two directions of an edge run one after the other. A message
+    longer than its buffer would abort the process, so lengths are always those of `Post.expect`.
+    After a timeout gloo closes every connection of the group: the run cannot go on in it.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None = None, deadline: float = 300.0) -> None:
+        if deadline <= 0:
+            raise ValueError(f"deadline={deadline}: the seconds to wait for a peer, above 0")
+        self._group = group
+        self.deadline = deadline
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        self.sent, self.received, self.waited = Counter(), Counter(), 0.0
+        on_gpu = dist.get_backend(group) == "nccl"
+        self._device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+
+    def post(self, post: Post, phase: str) -> _Ticket:
+        """Post all receives, then all sends."""
+        inbox = {
+            j: torch.empty(post.expect[j], dtype=torch.uint8, device=self._device)
+            for j in sorted(post.expect)
+        }
+        outbox = {j: post.send[j].to(self._device) for j in sorted(post.send)}
+        ops = [self._op(dist.irecv, j, buffer) for j, buffer in inbox.items()]
+        ops += [self._op(dist.isend, j, message) for j, message in outbox.items()]
+        began = time.monotonic()
+        try:
+            works = dist.batch_isend_irecv(ops) if ops else []
+        except RuntimeError as error:  # a connection that is already known to be dead
+            raise PeerLost([*inbox, *outbox][0], phase, 0.0, _lost(error)) from error
+        for j, message in outbox.items():
+            self.sent[j] += message.numel()
+        # NCCL answers with one work for the whole batch; then the first peer stands for all
+        peers = [*inbox, *outbox][: len(works)]
+        return _Ticket(phase, began, inbox, list(zip(peers, works, strict=True)), list(outbox.values()))
+
+    def wait(self, ticket: _Ticket) -> Mail:
+        """Wait for receives and sends until the deadline, counted from now."""
+        start = time.monotonic()
+        for peer, work in ticket.works:
+            left = max(self.deadline - (time.monotonic() - start), 0.001)
+            try:
+                work.wait(timedelta(seconds=left))
+            except RuntimeError as error:
+                raise _peer_error(error, peer, ticket.phase, time.monotonic() - ticket.began) from error
+        self.waited += time.monotonic() - start
+        for j, message in ticket.inbox.items():
+            self.received[j] += message.numel()
+        return {j: message.cpu() for j, message in ticket.inbox.items()}
+
+    def close(self) -> None:
+        """Nothing to do: the group belongs to whoever made it."""
+
+    def _op(self, kind: object, peer: int, buffer: Tensor) -> dist.P2POp:
+        group = self._group or dist.group.WORLD
+        assert group is not None, "the default group exists: the constructor has asked it for its rank"
+        return dist.P2POp(kind, buffer, dist.get_global_rank(group, peer), group)  # type: ignore[arg-type]
+
+
+def connect(group: dist.ProcessGroup | None = None, deadline: float = 300.0) -> Transport:
+    """Join the given or the default process group, else torchrun's environment, else stay alone."""
+    if group is None and not dist.is_initialized():
+        if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+            return Alone()
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=START_UP
+        )
+        atexit.register(_leave)
+    return TorchTransport(group, deadline)
+
+
+def _leave() -> None:
+    """Leave the group that `connect` made.
+
+    A peer that exits right after its last send can break the receiver, so all leave together;
+    but a worker that failed does not wait for the others.
+    """
+    if not dist.is_initialized():
+        return
+    if not hasattr(sys, "last_value"):
+        try:
+            dist.monitored_barrier(timeout=timedelta(seconds=30))
+        except (RuntimeError, ValueError):
+            return  # the others are gone, which is no longer this worker's concern
+    dist.destroy_process_group()
+
+
+def _peer_error(error: RuntimeError, peer: int, phase: str, age: float) -> PeerLost | PeerTimeout:
+    text = str(error).lower()
+    if "timed out" in text or "timeout" in text:
+        return PeerTimeout(peer, phase, age, "did not answer")
+    return PeerLost(peer, phase, age, _lost(error))
+
+
+def _lost(error: RuntimeError) -> str:
+    """Return the backend's own word, without the place in its source and its advice."""
+    word = re.sub(r"^\[[^]]*\]\s*", "", str(error).strip()).split(". ")[0][:200]
+    return f"was lost ({word or type(error).__name__})"

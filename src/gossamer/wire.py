@@ -1,0 +1,112 @@
+"""The frame around every message: 16 bytes that tell a sound message from anything else.
+
+offset  bytes  what
+0       2      the letters "Gs"
+2       1      version of the wire format, now 1
+3       1      code of the payload's format (see FORMATS)
+4       4      CRC-32 of the payload, little-endian
+8       8      length of the payload in bytes, little-endian
+16      ...    the payload
+
+The length is inside because a transport may deliver a short message into a long buffer
+without a word; the checksum because a wrong number in one replica never heals.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from gossamer.errors import WireError
+
+MAGIC = b"Gs"
+VERSION = 1
+HEADER = struct.Struct("<2sBBIQ")
+
+FORMATS = {
+    0: "plain vector",
+    1: "identity",
+    2: "cast",
+    3: "top-k",
+    4: "random-k",
+    5: "sign",
+    6: "qsgd",
+    7: "low-rank",
+    8: "PowerGossip factors",
+}
+
+
+def seal(code: int, sections: Iterable[Tensor]) -> Tensor:
+    """Frame the sections, one after the other, as one flat uint8 message."""
+    body = [as_bytes(section) for section in sections]
+    message = torch.empty(HEADER.size + sum(b.numel() for b in body), dtype=torch.uint8)
+    at = HEADER.size
+    for part in body:
+        message[at : at + part.numel()] = part
+        at += part.numel()
+    payload = message[HEADER.size :]
+    header = HEADER.pack(MAGIC, VERSION, code, zlib.crc32(payload.numpy().data), payload.numel())
+    message[: HEADER.size] = torch.frombuffer(bytearray(header), dtype=torch.uint8)
+    return message
+
+
+def unseal(message: Tensor, code: int, nbytes: int) -> Tensor:
+    """Return the payload of a message that must have this code and this length in all."""
+    if message.dtype != torch.uint8 or message.dim() != 1:
+        raise WireError(f"a message is a flat uint8 tensor, not {tuple(message.shape)} of {message.dtype}")
+    if message.numel() < HEADER.size:
+        raise WireError(f"truncated: {message.numel()} bytes do not even hold the {HEADER.size}-byte header")
+    magic, version, found, checksum, length = HEADER.unpack(message[: HEADER.size].numpy().tobytes())
+    if magic != MAGIC:
+        raise WireError(f"foreign: it starts with {magic!r}, not with {MAGIC!r}")
+    if version != VERSION:
+        raise WireError(
+            f"wire format {version}, this worker speaks {VERSION}; install one Gossamer everywhere"
+        )
+    if found != code:
+        raise WireError(f"it holds {_format(found)} where {_format(code)} was expected")
+    payload = message[HEADER.size :]
+    if length != payload.numel() or message.numel() != nbytes:
+        raise WireError(
+            f"truncated or of another model: {length + HEADER.size} bytes announced, "
+            f"{message.numel()} received, {nbytes} expected"
+        )
+    if zlib.crc32(payload.contiguous().numpy().data) != checksum:
+        raise WireError("corrupted: the checksum does not match")
+    return payload
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """Return the bytes of a tensor as a flat uint8 CPU tensor."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+
+
+def from_bytes(section: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the values that `as_bytes` wrote. The copy lets a section start at any offset."""
+    return section.clone().view(dtype)
+
+
+class Reader:
+    """Takes a payload apart, section by section."""
+
+    def __init__(self, payload: Tensor) -> None:
+        self._payload = payload
+        self._at = 0
+
+    def bytes(self, count: int) -> Tensor:
+        """Return the next bytes as they are."""
+        section = self._payload[self._at : self._at + count]
+        self._at += count
+        return section
+
+    def values(self, count: int, dtype: torch.dtype) -> Tensor:
+        """Return the next `count` numbers of this dtype."""
+        return from_bytes(self.bytes(count * dtype.itemsize), dtype)
+
+
+def _format(code: int) -> str:
+    return FORMATS.get(code, f"unknown format {code}")

@@ -1,0 +1,102 @@
+"""Simulated and real workers compute the same bits and send the same bytes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from gossamer import topology
+from gossamer.algorithms import Algorithm
+from gossamer.topology import Schedule, Topology
+from tests.cases import COMPRESSED, COMPRESSORS, PLAIN
+from tests.problem import simulated, trained
+from tests.processes import run_processes
+
+STEPS = 5
+GRAPHS: dict[str, Topology | Schedule] = {
+    "ring": topology.ring(4),
+    "irregular": topology.from_edges([(0, 1), (1, 2), (2, 3), (3, 0), (2, 4)]),
+}
+
+
+def cases() -> dict[str, Algorithm]:
+    compressed = {f"{a} {c}": make(C) for a, make in COMPRESSED.items() for c, C in COMPRESSORS.items()}
+    return {**PLAIN, **compressed}
+
+
+def all_cases(rank: int, n: int, graph: str) -> dict[str, tuple[torch.Tensor, int]]:
+    results = {}
+    for name, algorithm in cases().items():
+        x, optimizer = trained(algorithm, GRAPHS[graph], STEPS)
+        results[name] = (x, optimizer.bytes_sent)
+    return results
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_every_algorithm_and_compressor_over_gloo(graph):
+    results = run_processes(GRAPHS[graph].n, all_cases, graph)
+    for name, algorithm in cases().items():
+        expected = simulated(algorithm, GRAPHS[graph], STEPS)
+        for rank, result in enumerate(results):
+            assert isinstance(result, dict), result
+            x, sent = result[name]
+            assert torch.equal(x, expected.x[rank]), f"{name}: worker {rank} differs"
+            assert sent == expected.bytes_sent[rank], f"{name}: worker {rank} sent another number of bytes"
+
+
+def varied(rank: int, n: int) -> dict[str, torch.Tensor]:
+    results = {}
+    for name in ("dpsgd", "powergossip", "allreduce"):
+        results[name] = trained(PLAIN[name], "random-matching", STEPS)[0]
+    results["every"] = trained(PLAIN["allreduce"], "ring", STEPS, every=2)[0]
+    for name in ("dpsgd", "powergossip-overlapped"):
+        results[f"overlap {name}"] = trained(PLAIN[name], "ring", STEPS, overlap=True)[0]
+    choco = COMPRESSED["choco-overlapped"](COMPRESSORS["topk"])
+    results["overlap choco"] = trained(choco, "ring", STEPS, overlap=True)[0]
+    results["overlap every"] = trained(choco, "ring", STEPS, overlap=True, every=2)[0]
+    return results
+
+
+def test_changing_graphs_local_steps_and_overlap_over_gloo():
+    results = run_processes(4, varied)
+    matching, ring = topology.random_matching(4), topology.ring(4)
+    choco = COMPRESSED["choco-overlapped"](COMPRESSORS["topk"])
+    expected = {
+        name: simulated(PLAIN[name], matching, STEPS) for name in ("dpsgd", "powergossip", "allreduce")
+    }
+    expected["every"] = simulated(PLAIN["allreduce"], ring, STEPS, every=2)
+    for name in ("dpsgd", "powergossip-overlapped"):
+        expected[f"overlap {name}"] = simulated(PLAIN[name], ring, STEPS)
+    expected["overlap choco"] = simulated(choco, ring, STEPS)
+    expected["overlap every"] = simulated(choco, ring, STEPS, every=2)
+    for rank, result in enumerate(results):
+        assert isinstance(result, dict), result
+        for name, run in expected.items():
+            assert torch.equal(result[name], run.x[rank]), f"{name}: worker {rank} differs"
+
+
+def test_over_torchrun(tmp_path):
+    root = Path(__file__).resolve().parents[2]
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, torch\n"
+        "from tests.cases import COMPRESSED, COMPRESSORS\n"
+        "from tests.problem import trained\n"
+        "choco = COMPRESSED['choco'](COMPRESSORS['topk-fp16'])\n"
+        f"x, optimizer = trained(choco, 'ring', {STEPS})\n"
+        f"torch.save(x, {str(tmp_path)!r} + f'/{{optimizer.rank}}.pt')\n"
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--standalone"]
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, str(script)], env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    expected = simulated(COMPRESSED["choco"](COMPRESSORS["topk-fp16"]), topology.ring(4), STEPS)
+    for rank in range(4):
+        assert torch.equal(torch.load(tmp_path / f"{rank}.pt"), expected.x[rank])

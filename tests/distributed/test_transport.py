@@ -1,0 +1,159 @@
+"""The gloo transport: its contract, and what it says when a peer fails."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import gossamer
+from gossamer.algorithms import DPSGD
+from gossamer.errors import MismatchError, PeerError, PeerLost, PeerTimeout, WireError
+from gossamer.testing.transports import check_transport
+from gossamer.transport import TorchTransport
+from gossamer.worker import Mail
+from tests.problem import Model, advance, sgd, trained
+from tests.processes import run_processes
+
+
+def conformance(rank: int, n: int) -> str:
+    check_transport(TorchTransport())
+    half = dist.new_group([1, 2, 3])  # a group whose ranks are not the global ones
+    if rank > 0:
+        check_transport(TorchTransport(half))
+    return "ok"
+
+
+def test_contract():
+    assert run_processes(4, conformance) == ["ok"] * 4
+
+
+def silent_peer(rank: int, n: int) -> str:
+    """Worker 2 stops taking part after three steps and only sleeps."""
+    model = Model()
+    optimizer = gossamer.decentralize(sgd(list(model.parameters())), model, algorithm=DPSGD(), deadline=3)
+    advance(model, optimizer, 3)
+    if rank == 2:
+        time.sleep(12)
+        return "slept"
+    advance(model, optimizer, 100)
+    return "went on"
+
+
+def test_a_silent_peer_is_named_in_time():
+    results = run_processes(4, silent_peer)
+    neighbours = [results[1], results[3]]
+    assert all(isinstance(error, PeerError) for error in neighbours), results
+    timeouts = [error for error in neighbours if isinstance(error, PeerTimeout)]
+    assert timeouts, neighbours  # the second may see its connection closed by the first's timeout
+    for error in timeouts:
+        assert error.peer == 2
+        assert error.phase == "round 4, phase 1"
+        assert "worker 2 did not answer in round 4, phase 1" in str(error)
+        assert error.age >= 3
+
+
+def killed_peer(rank: int, n: int) -> str:
+    model = Model()
+    optimizer = gossamer.decentralize(sgd(list(model.parameters())), model, algorithm=DPSGD(), deadline=20)
+    advance(model, optimizer, 3)
+    if rank == 2:
+        os.kill(os.getpid(), 9)
+    advance(model, optimizer, 100)
+    return "went on"
+
+
+def test_a_killed_peer_is_named():
+    results = run_processes(4, killed_peer)
+    assert results[2] is None
+    for rank in (1, 3):
+        assert isinstance(results[rank], (PeerLost, PeerTimeout)), results
+    assert any(results[rank].peer == 2 for rank in (1, 3)), results
+
+
+class Corrupting(TorchTransport):
+    """Flips one bit of what arrives from worker 1."""
+
+    def wait(self, ticket: object) -> Mail:
+        inbox = super().wait(ticket)  # type: ignore[arg-type]
+        if 1 in inbox and ticket.phase == "round 2, phase 1":  # type: ignore[attr-defined]
+            inbox[1][40] ^= 16
+        return inbox
+
+
+def corrupted(rank: int, n: int) -> str:
+    transport = Corrupting(deadline=5) if rank == 0 else TorchTransport(deadline=5)
+    trained(
+        gossamer.algorithms.Choco(gossamer.compress.TopK(0.25), gamma=0.3), "ring", 4, transport=transport
+    )
+    return "went on"
+
+
+def test_a_corrupted_message_is_refused_with_the_peers_name():
+    error = run_processes(3, corrupted)[0]
+    assert isinstance(error, WireError), error
+    assert error.peer == 1
+    assert str(error) == "message from worker 1: corrupted: the checksum does not match"
+
+
+def different(rank: int, n: int, field: str) -> str:
+    odd = rank == 2
+    model = Model()
+    if field == "layout.matrix" and odd:
+        model.matrix = torch.nn.Parameter(torch.zeros(12, 9))
+    if field == "layout.extra" and odd:
+        model.extra = torch.nn.Parameter(torch.zeros(3))
+    compressor = gossamer.compress.TopK(0.5 if field == "algorithm.compressor" and odd else 0.25)
+    algorithm = gossamer.algorithms.Choco(
+        compressor, gamma=0.2 if field == "algorithm.gamma" and odd else 0.3
+    )
+    if field == "algorithm" and odd:
+        algorithm = DPSGD()
+    gossamer.decentralize(
+        sgd(list(model.parameters())),
+        model,
+        topology="chain" if field == "topology" and odd else "ring",
+        algorithm=algorithm,
+        every=3 if field == "every" and odd else 1,
+        seed=4 if field == "seed" and odd else 0,
+        deadline=20,
+    )
+    return "agreed"
+
+
+FIELDS = (
+    "topology",
+    "algorithm",
+    "algorithm.compressor",
+    "algorithm.gamma",
+    "every",
+    "seed",
+    "layout.matrix",
+    "layout.extra",
+)
+
+
+def all_differences(rank: int, n: int) -> dict[str, str]:
+    found = {}
+    for field in FIELDS:
+        try:
+            found[field] = different(rank, n, field)
+        except MismatchError as error:
+            found[field] = str(error)
+    return found
+
+
+def test_a_difference_stops_all_workers_with_its_name_and_rank():
+    results = run_processes(4, all_differences)
+    for field in FIELDS:
+        texts = {result[field] for result in results}
+        assert len(texts) == 1, texts
+        assert texts.pop().startswith(f"worker 2 differs in '{field}': it has "), texts
+
+
+def test_a_deadline_that_cannot_be_meant():
+    with pytest.raises(ValueError, match="deadline"):
+        TorchTransport(deadline=0)

@@ -1,0 +1,21 @@
+import ast
+import sys
+from pathlib import Path
+
+import gossamer.topology
+
+ALLOWED = {"numpy", "networkx", *sys.stdlib_module_names}
+
+
+def imported(source):
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+
+
+def test_graphs_know_nothing_of_tensors():
+    for path in Path(gossamer.topology.__file__).parent.glob("*.py"):
+        for module in imported(path.read_text(encoding="utf-8")):
+            assert module.partition(".")[0] in ALLOWED or module.startswith("gossamer.topology"), path
