@@ -35,7 +35,8 @@ def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO if RANK == 0 else logging.WARNING, format="%(message)s")
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # workers that share a machine's cores must not fight for them
+    torch.manual_seed(RANK)
     x, y, x_test, y_test = data()
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
     optimizer = gossamer.decentralize(
@@ -58,16 +59,13 @@ def main() -> None:
         apart = optimizer.consensus_distance()
         if RANK == 0 and epoch % 5 == 0:
             print(
-                f"epoch {epoch:2}  loss {loss:.3f}  accuracy: average model {average:.1%}, worker 0 {local:.1%}"
-                f"  apart {apart:.3f}  sent {optimizer.bytes_sent / 1e6:.2f} MB"
+                f"epoch {epoch:2}  loss {loss:.3f}  average model {average:.1%}, worker 0 {local:.1%}  "
+                f"apart {apart:.2f}  sent {optimizer.bytes_sent / 1e6:.2f} MB a worker"
             )
     if RANK == 0 and WORKERS > 1:
-        full = (
-            optimizer.rounds * len(optimizer.transport.sent) * sum(p.numel() * 4 for p in model.parameters())
-        )
-        print(
-            f"full precision would have sent {full / 1e6:.1f} MB: {full / optimizer.bytes_sent:.0f} times as much"
-        )
+        neighbours = len(optimizer.topology.receivers(RANK))
+        full = optimizer.rounds * neighbours * sum(p.numel() * p.itemsize for p in model.parameters())
+        print(f"in full precision: {full / 1e6:.1f} MB, {full / optimizer.bytes_sent:.0f} times as much")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 
 import pytest
 import torch
@@ -13,38 +12,9 @@ from torch.nn.functional import cross_entropy, mse_loss
 import gossamer
 from gossamer.algorithms import DPSGD, AllReduce, Choco, PowerGossip
 from gossamer.compress import TopK
-from tests.problem import Model, advance, flat, gradients, sgd
+from tests.problem import Model, advance, flat, sgd
 from tests.threads import run_threads
-
-CHOCO = Choco(TopK(0.25), gamma=0.3)
-
-
-def wrap(model, link=None, inner=None, **options):
-    options = {"algorithm": DPSGD(), "topology": "ring", **options}
-    return gossamer.decentralize(inner or sgd(list(model.parameters())), model, transport=link, **options)
-
-
-SEEDING = threading.Lock()  # torch's global generator is shared by the threads that stand for workers
-
-
-def small():
-    with SEEDING:
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
-
-
-def batch(rank=0, step=0):
-    rng = torch.Generator().manual_seed(1000 * rank + step)
-    return torch.randn(8, 6, generator=rng), torch.randint(3, (8,), generator=rng)
-
-
-def fit(model, optimizer, steps, rank=0, first=0):
-    for step in range(first, first + steps):
-        x, y = batch(rank, step)
-        optimizer.zero_grad()
-        cross_entropy(model(x), y).backward()
-        optimizer.step()
-
+from tests.training import CHOCO, batch, fit, small, wrap
 
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
@@ -245,59 +215,6 @@ def test_mixed_dtypes_frozen_and_tied_parameters_and_missing_gradients():
         assert results[0][1] < 0.5
         if isinstance(algorithm, AllReduce):
             assert all(torch.equal(results[0][0], x) for x, _ in results)
-
-
-def test_mistakes_are_explained():
-    model = small()
-    optimizer = wrap(model)
-    with pytest.raises(ValueError, match="decentralized already"):
-        wrap(model, inner=optimizer)
-    with pytest.raises(ValueError, match=r"before gossamer\.decentralize"):
-        optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))]})
-    with pytest.raises(ValueError, match="not in the model"):
-        wrap(small(), inner=sgd([nn.Parameter(torch.zeros(2))]))
-    with pytest.raises(ValueError, match="combine-then-adapt"):
-        wrap(small(), algorithm=CHOCO, overlap=True)
-    with pytest.raises(ValueError, match="every=0"):
-        wrap(small(), every=0)
-    with pytest.raises(ValueError, match="buffers='all'"):
-        wrap(small(), buffers="all")
-    with pytest.raises(ValueError, match="did you mean 'choco'"):
-        wrap(small(), algorithm="chocco", compressor="sign")
-    with pytest.raises(ValueError, match="choco needs a compressor"):
-        wrap(small(), algorithm="choco")
-    with pytest.raises(ValueError, match="dpsgd takes no compressor"):
-        wrap(small(), algorithm="dpsgd", compressor="sign")
-    with pytest.raises(ValueError, match="algorithm object itself"):
-        wrap(small(), algorithm=CHOCO, gamma=0.1)
-    frozen = small()
-    frozen.requires_grad_(False)
-    with pytest.raises(ValueError, match="no parameter"):
-        wrap(frozen)
-
-
-def test_a_model_moved_or_unfrozen_after_wrapping_is_refused():
-    model = small()
-    optimizer = wrap(model)
-    model.double()
-    with pytest.raises(ValueError, match="was moved after"):
-        optimizer.step()
-    model = small()
-    model[0].requires_grad_(False)
-    optimizer = wrap(model)
-    model[0].requires_grad_(True)
-    with pytest.raises(ValueError, match=r"'0\.weight' was frozen"):
-        optimizer.step()
-
-
-def test_gradients_that_are_not_finite_stop_before_anything_is_sent():
-    model = Model()
-    optimizer = wrap(model, algorithm=CHOCO)
-    for name, g in gradients(0, dict(model.named_parameters()), 0).items():
-        model.get_parameter(name).grad = g.detach()
-    model.matrix.grad[2, 3] = float("inf")
-    with pytest.raises(ValueError, match="'matrix' holds -inf; nothing was sent"):
-        optimizer.step()
 
 
 def test_gamma_is_found_once_and_told_to_all(caplog):

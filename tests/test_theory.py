@@ -1,9 +1,6 @@
-"""What the theorems promise, measured: averages, rates, floors, replicas, speed-up."""
+"""What holds exactly, or in expectation, whatever the numbers: averages, replicas, special cases."""
 
 from __future__ import annotations
-
-import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -22,14 +19,13 @@ from gossamer.algorithms import (
     NaiveQuantized,
     PowerGossip,
 )
-from gossamer.compress import QSGD, Identity, RandomK, Sign, TopK
+from gossamer.compress import QSGD, Identity, RandomK, TopK
 from gossamer.lockstep import advance
-from gossamer.topology import chain, hypercube, one_peer_exponential, ring, social, star, torus
+from gossamer.topology import chain, ring, star
 from tests.cases import COMPRESSED, COMPRESSORS, PLAIN, quiet
 
 ATC, CTA = "adapt-then-combine", "combine-then-adapt"
 SMALL = {"w": (6, 5), "b": (5,)}
-STUDY = {"w": (40, 50)}  # of the study in the guide
 
 
 def draw(n: int, shapes=SMALL, seed: int = 0, dtype=torch.float64) -> list[dict[str, Tensor]]:
@@ -41,16 +37,6 @@ def draw(n: int, shapes=SMALL, seed: int = 0, dtype=torch.float64) -> list[dict[
         }
         for _ in range(n)
     ]
-
-
-def gossip(algorithm: Algorithm, graph, rounds: int, shapes=SMALL) -> np.ndarray:
-    """Return the consensus distance before and after each round of averaging, the first being 1."""
-    run = Simulation(draw(graph.n, shapes), graph, algorithm)
-    distances = [run.consensus_distance()]
-    for _ in range(rounds):
-        run.step()
-        distances.append(run.consensus_distance())
-    return np.array(distances) / distances[0]
 
 
 def training(algorithm: Algorithm, graph, *, lr=0.05, momentum=0.0, every=1, seed=0, dtype=torch.float64):
@@ -79,16 +65,18 @@ KEEPERS = {
     "powergossip-2": PowerGossip(rank=2, sub_steps=2),
     "powergossip-random": PowerGossip(warm=False),
     **{f"choco-{c}": quiet(lambda C=C: Choco(C, 0.05, x_hat="zero")) for c, C in COMPRESSORS.items()},
-    **{f"deepsqueeze-{c}": quiet(lambda C=C: DeepSqueeze(C, 0.05)) for c, C in COMPRESSORS.items()},
+    **{f"deepsqueeze-{c}": DeepSqueeze(COMPRESSORS[c], 0.05) for c in ("topk-int8", "sign", "lowrank-1")},
 }
 
 
 @pytest.mark.parametrize("name", KEEPERS)
 def test_gossip_keeps_the_average(name):
     run = Simulation(draw(3), chain(3), KEEPERS[name])
-    before = run.average()
-    run.run(200)
-    assert (run.average() - before).abs().max() <= 1e-12
+    before, largest = run.average(), 1.0
+    for _ in range(200):
+        run.step()
+        largest = max(largest, float(run.x.abs().max()))  # where C is no contraction, x may well diverge
+    assert (run.average() - before).abs().max() <= 1e-12 * largest
 
 
 @pytest.mark.parametrize("compressor", ["topk", "sign", "qsgd-4bit"])
@@ -131,102 +119,6 @@ def test_dcd_and_ecd_keep_the_average_in_expectation(kind):
     assert mean < -10 * deviation
 
 
-# Rates.
-
-# The second largest and the smallest eigenvalue of W, from closed forms and the guide.
-EIGENVALUES = {
-    "ring": (ring(8), (1 + 2 * math.cos(2 * math.pi / 8)) / 3, -1 / 3),
-    "ring-16": (ring(16), 0.9493, -1 / 3),
-    "chain": (chain(6), 1 - (2 - 2 * math.cos(math.pi / 6)) / 3, 1 - (2 + 2 * math.cos(math.pi / 6)) / 3),
-    "torus": (torus(16), 3 / 5, -3 / 5),
-    "star": (star(8), 7 / 8, 0.0),
-    "hypercube": (hypercube(8), 1 / 2, -1 / 2),
-    "social": (social(32), 0.9179, -0.4343),
-}
-
-
-def slope_of(distances: np.ndarray) -> tuple[float, float]:
-    """Return the slope of log distance over the later rounds, and the largest residual of the line."""
-    last = int((distances > 1e-11).sum())
-    rounds = np.arange(last // 3, last)
-    logs = np.log(distances[rounds])
-    line = np.polyfit(rounds, logs, 1)
-    return float(line[0]), float(np.abs(logs - np.polyval(line, rounds)).max())
-
-
-@pytest.mark.parametrize("gamma", [1.0, 0.5])
-@pytest.mark.parametrize("graph", EIGENVALUES)
-def test_dpsgd_contracts_at_the_rate_of_the_spectrum(graph, gamma):
-    topology, lambda2, lambda_min = EIGENVALUES[graph]
-    rate = max(abs(1 - gamma * (1 - lambda2)), abs(1 - gamma * (1 - lambda_min)))
-    slope, residual = slope_of(gossip(DPSGD(gamma=gamma), topology, 120))
-    assert slope == pytest.approx(math.log(rate), rel=0.02)
-    assert residual < 0.1
-
-
-@pytest.mark.parametrize("gamma", [1.0, 0.5])
-def test_choco_without_compression_contracts_as_dpsgd(gamma):
-    topology, lambda2, _ = EIGENVALUES["ring"]
-    slope, _ = slope_of(gossip(Choco(Identity(), gamma, x_hat="zero"), topology, 120))
-    assert slope == pytest.approx(math.log(1 - gamma * (1 - lambda2)), rel=0.01)
-
-
-@pytest.mark.parametrize(("n", "exact"), [(2, True), (8, True), (16, True), (6, False)])
-def test_one_peer_exponential_averages_exactly_in_log2_n_rounds(n, exact):
-    left = gossip(DPSGD(), one_peer_exponential(n), math.ceil(math.log2(n)))[-1]
-    assert left < 1e-14 if exact else left > 1e-3
-
-
-def test_power_gossip_of_full_rank_contracts_as_dpsgd():
-    topology, lambda2, _ = EIGENVALUES["ring"]
-    slope, _ = slope_of(gossip(PowerGossip(rank=6), topology, 100, {"w": (6, 6)}))
-    assert slope < 0.98 * math.log(lambda2)
-
-
-def test_choco_with_topk_converges_linearly():
-    distances = gossip(Choco(TopK(0.25), 0.3, x_hat="zero"), ring(8), 400, {"w": (10, 20)})
-    slope, residual = slope_of(distances)
-    assert slope < -0.03
-    assert residual < 0.5, "a straight line over many decades"
-    assert distances[-1] < 1e-8
-
-
-def test_deep_squeeze_has_a_floor_that_grows_with_gamma():
-    floors = []
-    for gamma in (0.05, 0.1, 0.2, 0.4):
-        squares = gossip(DeepSqueeze(Sign(), gamma), ring(8), 400, {"w": (20, 25)}) ** 2
-        floors.append(squares[-100:].mean())
-        assert squares[-100:].mean() > 0.3 * squares[-200:-100].mean(), "it no longer falls"
-    assert all(b > 1.5 * a for a, b in pairwise(floors))
-    assert floors[0] > 1e-6
-
-
-def test_warm_power_gossip_beats_random():
-    warm, random = (
-        gossip(PowerGossip(warm=warm), ring(8), 250, {"w": (20, 25)})[-1] for warm in (True, False)
-    )
-    assert warm < random / 3
-
-
-@pytest.mark.study
-@pytest.mark.parametrize(
-    ("algorithm", "expected"),
-    [
-        (Choco(TopK(0.01), 0.0375, x_hat="zero"), 3.7e-7),
-        (Choco(Sign(), 0.45, x_hat="zero"), 1e-4),
-        (DeepSqueeze(Sign(), 0.05), 8e-4),
-        (DeepSqueeze(Sign(), 0.4), 5e-2),
-        (PowerGossip(), 6.5e-6),
-        (PowerGossip(warm=False), 7e-5),
-    ],
-    ids=str,
-)
-def test_the_study_in_the_guide(algorithm, expected):
-    """Ring 8, 40 x 50, 1000 rounds of averaging: what is left of the squared distance, its magnitude."""
-    left = gossip(algorithm, ring(8), 1000, STUDY)[-1] ** 2
-    assert expected / 10 < left < expected * 10
-
-
 # Replicas.
 
 
@@ -246,19 +138,21 @@ def tap(run: Simulation) -> list[dict[int, Tensor]]:
     return last
 
 
-@pytest.mark.parametrize("every", [1, 3])
-@pytest.mark.parametrize("compressor", COMPRESSORS)
+@pytest.mark.parametrize(
+    ("compressor", "every"), [*((c, 1) for c in COMPRESSORS), ("topk", 3), ("qsgd-4bit", 3)]
+)
 @pytest.mark.parametrize("name", ["dcd", "choco"])
 def test_replicas_follow_from_the_messages_alone(name, compressor, every):
     """Whoever adds up what worker j sent has x_j (DCD) or x_hat_j (CHOCO), bit for bit, in float32."""
     C = COMPRESSORS[compressor]
     run, _ = training(COMPRESSED[name](C), ring(4), every=every, dtype=torch.float32)
     sent, replicas, layout = tap(run), list(run.x.clone()), run.members[0].workers[0].layout
-    for _ in range(12):
+    for _ in range(8):
         run.run(every)
         for rank, replica in enumerate(replicas):
             C.add(replica, next(iter(sent[rank].values())), layout)
-            assert torch.equal(replica, run.x[rank] if name == "dcd" else run.state(rank).x_hat)
+            same = torch.equal(replica, run.x[rank] if name == "dcd" else run.state(rank).x_hat)
+            assert same, f"worker {rank} is not what it has told"
 
 
 def test_ecd_estimates_are_the_models_without_compression():
@@ -309,58 +203,41 @@ def test_naive_quantization_stalls_where_dcd_and_choco_converge():
     C = QSGD(4)
     errors = {}
     for algorithm in (NaiveQuantized(C), DCD(C), quiet(lambda: Choco(C, 0.5))):
-        run, optimum = training(algorithm, ring(8), lr=0.01)
-        run.run(1000)
+        run, optimum = training(algorithm, ring(4))
+        run.run(250)
         tail = []
-        for _ in range(50):
+        for _ in range(20):
             run.step()
             tail.append(float((run.average() - optimum).square().sum()))
         errors[type(algorithm)] = np.mean(tail)
-    assert errors[NaiveQuantized] > 100 * errors[DCD]
-    assert errors[NaiveQuantized] > 100 * errors[Choco]
-
-
-@pytest.mark.parametrize("algorithm", [DPSGD(), Choco(TopK(0.25), 0.4)], ids=str)
-def test_linear_speed_up(algorithm):
-    """Noisy gradients: the stationary error of the average model is lr/(2 - lr) sigma^2 / n."""
-    lr, shape, sizes = 0.2, (200,), (1, 2, 4, 8, 16, 32)
-    errors = []
-    for n in sizes:
-        noise = torch.Generator().manual_seed(n)
-        run = Simulation(
-            {"x": torch.zeros(shape)},
-            ring(n),
-            algorithm,
-            gradient=lambda rank, p, step, noise=noise: {
-                "x": p["x"].detach() + torch.randn(shape, generator=noise)
-            },
-            optimizer=lambda p: torch.optim.SGD(p, lr=lr),
-        )
-        run.run(30)
-        squares = []
-        for _ in range(10):
-            run.run(8)
-            squares.append(float(run.average().square().mean()))
-        errors.append(np.mean(squares))
-    assert errors[0] == pytest.approx(lr / (2 - lr), rel=0.15)
-    assert np.polyfit(np.log(sizes), np.log(errors), 1)[0] == pytest.approx(-1, abs=0.15)
+    assert errors[NaiveQuantized] > 1e6 * errors[DCD]
+    assert errors[NaiveQuantized] > 1e6 * errors[Choco]
 
 
 # Special cases.
 
 
-@pytest.mark.parametrize("every", [1, 4])
-def test_allreduce_is_sgd_on_the_mean_gradient_and_local_sgd(every):
-    run, optimum = training(AllReduce(), ring(3), momentum=0.0, every=every)
-    a = [torch.cat([t.reshape(-1) for t in a_i.values()]) for a_i in draw(3, seed=1)]
+def test_allreduce_is_sgd_on_the_mean_gradient():
+    run, optimum = training(AllReduce(), ring(3), momentum=0.9)
+    x = torch.nn.Parameter(torch.zeros_like(optimum))
+    optimizer = torch.optim.SGD([x], lr=0.05, momentum=0.9)
+    for _ in range(50):
+        run.step()
+        x.grad = x.detach() - optimum  # the mean of x - a_i
+        optimizer.step()
+        assert (run.x - x.detach()).abs().max() <= 1e-12
+
+
+def test_allreduce_with_local_steps_is_local_sgd():
+    run, optimum = training(AllReduce(), ring(3), every=4)
+    a = torch.stack([torch.cat([t.reshape(-1) for t in a_i.values()]) for a_i in draw(3, seed=1)])
     x = torch.zeros_like(optimum)
     for _ in range(20):
-        run.run(every)
-        ends = [x.clone() for _ in a]
-        for end, a_i in zip(ends, a, strict=True):
-            for _ in range(every):
-                end -= 0.05 * (end - a_i)
-        x = torch.stack(ends).mean(0)
+        run.run(4)
+        ends = x.repeat(3, 1)
+        for _ in range(4):
+            ends -= 0.05 * (ends - a)
+        x = ends.mean(0)
         assert (run.x - x).abs().max() <= 1e-12
 
 
@@ -382,4 +259,4 @@ def test_one_worker_alone_is_its_optimizer(name, every):
         for _ in range(every):
             x.grad = x.detach() - a
             optimizer.step()
-        assert (run.x[0] - x).abs().max() <= 1e-12
+        assert (run.x[0] - x.detach()).abs().max() <= 1e-12

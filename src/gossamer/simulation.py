@@ -21,7 +21,7 @@ from gossamer.topology import make as make_topology
 from gossamer.tuning import with_gamma
 
 Named = Mapping[str, Tensor]
-GradientFunction = Callable[[int, dict[str, Parameter], int], Named | None]
+GradientFunction = Callable[[int, dict[str, Any], int], Named | None]  # the values are Parameters
 
 
 class Simulation:

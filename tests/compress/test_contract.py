@@ -1,10 +1,12 @@
+"""Every compressor keeps the contract, the checks notice who does not, and texts name the compressors."""
+
 from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
 import torch
 
-from gossamer.compress import Compressor
+from gossamer.compress import QSGD, Cast, Compressor, Identity, LowRank, RandomK, Sign, TopK, make
 from gossamer.compress.bits import pack_planes, planes_nbytes, unpack_planes
 from gossamer.testing import check_compressor
 from tests.cases import COMPRESSORS
@@ -140,3 +142,66 @@ BROKEN = {
 def test_a_broken_promise_is_named(kind):
     with pytest.raises(AssertionError, match=BROKEN[kind]):
         check_compressor(kind())
+
+
+TEXTS = {
+    "identity": Identity(),
+    "fp16": Cast("fp16"),
+    "bf16": Cast("bf16"),
+    "fp8": Cast("fp8"),
+    "int8": Cast("int8"),
+    "sign": Sign(),
+    "topk:0.01": TopK(0.01),
+    "topk:0.01:fp16": TopK(0.01, Cast("fp16")),
+    " Top-K:0.5:QSGD:3 ": TopK(0.5, QSGD(3)),
+    "randomk:0.1": RandomK(0.1),
+    "random_k:0.1:scaled": RandomK(0.1, scaled=True),
+    "randomk:0.1:qsgd:4": RandomK(0.1, QSGD(4)),
+    "randomk:0.1:qsgd:4:scaled": RandomK(0.1, QSGD(4), scaled=True),
+    "qsgd:4": QSGD(4),
+    "qsgd:4:contraction": QSGD(4, scale="contraction"),
+    "lowrank": LowRank(1),
+    "lowrank:2": LowRank(2),
+}
+WRONG = {
+    "tpok:0.1": "no compressor is called 'tpok'; did you mean 'topk'",
+    "sing": "did you mean 'sign'",
+    "zzz": r"no compressor is called 'zzz'; there are: identity, fp16",
+    "": "no compressor is called ''",
+    "topk": "compressor 'topk': give the ratio of entries to send, as in topk:0.01",
+    "topk:": "give the ratio",
+    "topk:0": "ratio=0.0: the part of the entries to send, above 0 and at most 1",
+    "topk:1.5": "ratio=1.5",
+    "topk:nan": "ratio=nan",
+    "topk:many": "could not convert",
+    "topk:0.1:scaled": "compressor 'topk:0.1:scaled': no compressor is called 'scaled'",
+    "topk:0.1:fp61": "did you mean 'fp16'",
+    "qsgd": "give the number of bits, as in qsgd:4",
+    "qsgd:0": "bits=0: QSGD takes 1 to 8 bits, the sign included",
+    "qsgd:9": "bits=9",
+    "qsgd:4:shrunk": "'shrunk' is unknown after the bits; 'contraction' is known",
+    "lowrank:0": "rank=0, iterations=1: both are at least 1",
+    "lowrank:1:2": "'2' is one option too many",
+    "sign:2": "'2' is one option too many",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_names_a_compressor(text):
+    assert make(text) == TEXTS[text]
+    assert make(TEXTS[text]) is TEXTS[text]
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_wrong_text_is_answered_with_help(text):
+    with pytest.raises(ValueError, match=WRONG[text]):
+        make(text)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [lambda: Cast("fp4"), lambda: QSGD(4, bucket=0), lambda: QSGD(4, norm="l1"), lambda: LowRank(1, 0)],
+)
+def test_impossible_settings_are_refused_at_once(build):
+    with pytest.raises(ValueError, match=r"choose one of|at least|'max' or 'l2'"):
+        build()

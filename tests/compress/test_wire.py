@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gossamer import wire
 from gossamer.algorithms.edges import open_products, seal_products
 from gossamer.collectives import broadcast
-from gossamer.compress import QSGD, Cast, Compressor, Identity, LowRank, RandomK, Sign, TopK
+from gossamer.compress import QSGD, Cast, Compressor, Identity, LowRank, RandomK, Sign, TopK, make
 from gossamer.errors import WireError
 from gossamer.layout import Layout
 from gossamer.rng import generator
@@ -238,3 +238,32 @@ def test_nonsense_in_a_sound_frame_crashes_nobody(name):
             compressor.add(into, wire.seal(compressor.code, [payload]), LAYOUT)
         except WireError:
             assert torch.equal(into, torch.ones_like(into))
+
+
+def resnet20():
+    """Return the layout of the ResNet-20 for CIFAR-10 with convolutions where the shape changes."""
+    tensors = {"conv1.weight": (16, 3, 3, 3), "bn1.weight": (16,), "bn1.bias": (16,)}
+    before = 16
+    for stage, width in enumerate((16, 32, 64), start=1):
+        for block in range(3):
+            layers = {"conv1": (width, before, 3, 3), "conv2": (width, width, 3, 3)}
+            if before != width:
+                layers["downsample"] = (width, before, 1, 1)
+            for name, shape in layers.items():
+                at = f"layer{stage}.{block}.{name}"
+                tensors |= {f"{at}.weight": shape, f"{at}.bn.weight": (width,), f"{at}.bn.bias": (width,)}
+            before = width
+    tensors |= {"fc.weight": (10, 64), "fc.bias": (10,)}
+    return Layout(tuple(tensors), tuple(tensors.values()))
+
+
+def test_a_resnet_20_costs_what_the_document_says():
+    layout = resnet20()
+    assert (len(layout.names), layout.size) == (65, 272_474)
+    table = re.findall(r"^\| `([\w:.]+)` \| ([\d ]+) \|", DOC.read_text(encoding="utf-8"), re.MULTILINE)
+    sizes = {text: int(size.replace(" ", "")) for text, size in table}
+    v = torch.randn(layout.size, generator=generator(1))
+    for text, size in sizes.items():
+        assert make(text).nbytes(layout) == make(text).encode(v, layout, generator(1)).numel() == size, text
+    most = {"sign": 34_600, "qsgd:4": 140_000, "topk:0.01": 14_200, "topk:0.01:fp16": 8_800}
+    assert all(sizes[text] <= limit for text, limit in most.items())

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gossamer import wire
+from gossamer.compress.base import require_finite
 from gossamer.rng import generator
 from gossamer.worker import Worker, blame
 
@@ -24,7 +25,8 @@ class Edge:
 
 
 def matrices_and_vectors(worker: Worker) -> tuple[list[Tensor], list[Tensor]]:
-    """Return views of x: tensors of two or more dimensions as (first x rest), and the others."""
+    """Return views of x, which must be finite: tensors of two or more dimensions, and the others."""
+    require_finite(worker.x, worker.layout)
     views = worker.layout.views(worker.x).values()
     matrices = [v.view(v.shape[0], v.numel() // max(v.shape[0], 1)) for v in views if v.dim() >= 2]
     return matrices, [v for v in views if v.dim() < 2]

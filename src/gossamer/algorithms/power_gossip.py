@@ -11,7 +11,6 @@ from gossamer.algorithms.base import Algorithm, Order, require_gamma, require_or
 from gossamer.algorithms.edges import Edge, draw_edge, matrices_and_vectors, orthonormal
 from gossamer.algorithms.edges import open_products as opened
 from gossamer.algorithms.edges import seal_products as sealed
-from gossamer.compress.base import require_finite
 from gossamer.worker import Post, Round, Worker
 
 
@@ -57,7 +56,6 @@ class PowerGossip(Algorithm):
         """Step, then `sub_steps` exchanges; or the step last."""
         if self.order == "adapt-then-combine":
             worker.step()  #                                               x += u
-        require_finite(worker.x, worker.layout)
         X, vectors = matrices_and_vectors(worker)
         w, u = worker.weights, None
         for sub_step in range(self.sub_steps):

@@ -26,7 +26,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
     "nothing": ((0,),),
     "no tensors": (),
 }
-DRAWS, COPIES = 60, 16  # messages, and vectors in each
+DRAWS, COPIES = 40, 16  # messages, and vectors in each
 ERRORS = 5.0  # standard errors that a measured mean may be off
 
 

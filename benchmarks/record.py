@@ -1,0 +1,44 @@
+"""Results as JSON beside the command, commit and versions that made them."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs" / "results"
+FIGURES = ROOT / "docs" / "figures"
+
+
+def write(name: str, results: Any) -> Path:  # noqa: ANN401 - whatever a benchmark found
+    """Write docs/results/NAME.json and return its path."""
+    record = {
+        "command": " ".join(["python", "-m", f"benchmarks.{name}", *sys.argv[1:]]),
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "machine": f"{platform.machine()}, {platform.system()}",
+        "results": results,
+    }
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    return path
+
+
+def _commit() -> str:
+    """Return the commit, with a + where the package's own files differ from it."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S607
+        return done.stdout.strip()
+
+    return git("rev-parse", "--short", "HEAD") + (
+        "+" if git("status", "--porcelain", "src", "benchmarks") else ""
+    )

@@ -1,0 +1,43 @@
+"""A small network to wrap, and steps to train it with."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import gossamer
+from gossamer.algorithms import DPSGD, Choco
+from gossamer.compress import TopK
+from tests.problem import sgd
+
+CHOCO = Choco(TopK(0.25), gamma=0.3)
+
+
+def wrap(model, link=None, inner=None, **options):
+    options = {"algorithm": DPSGD(), "topology": "ring", **options}
+    return gossamer.decentralize(inner or sgd(list(model.parameters())), model, transport=link, **options)
+
+
+SEEDING = threading.Lock()  # torch's global generator is shared by the threads that stand for workers
+
+
+def small():
+    with SEEDING:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+def batch(rank=0, step=0):
+    rng = torch.Generator().manual_seed(1000 * rank + step)
+    return torch.randn(8, 6, generator=rng), torch.randint(3, (8,), generator=rng)
+
+
+def fit(model, optimizer, steps, rank=0, first=0):
+    for step in range(first, first + steps):
+        x, y = batch(rank, step)
+        optimizer.zero_grad()
+        cross_entropy(model(x), y).backward()
+        optimizer.step()
