@@ -63,7 +63,7 @@ def main() -> None:
                 f"apart {apart:.2f}  sent {optimizer.bytes_sent / 1e6:.2f} MB a worker"
             )
     if RANK == 0 and WORKERS > 1:
-        neighbours = len(optimizer.topology.receivers(RANK))
+        neighbours = len(optimizer.topology.receivers(RANK, 0))
         full = optimizer.rounds * neighbours * sum(p.numel() * p.itemsize for p in model.parameters())
         print(f"in full precision: {full / 1e6:.1f} MB, {full / optimizer.bytes_sent:.0f} times as much")
 

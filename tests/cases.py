@@ -27,6 +27,8 @@ COMPRESSORS: dict[str, Compressor] = {
     "int8": Cast("int8"),
     "topk": TopK(0.25),
     "topk-half": TopK(0.5),
+    "topk-sparse": TopK(0.05),
+    "topk-raw": TopK(0.25, raw="vectors"),
     "topk-fp16": TopK(0.25, Cast("fp16")),
     "topk-bf16": TopK(0.25, Cast("bf16")),
     "topk-int8": TopK(0.25, Cast("int8")),

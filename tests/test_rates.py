@@ -30,7 +30,6 @@ def gossip(algorithm: Algorithm, graph, rounds: int, shape=(6, 5)) -> np.ndarray
 # The second largest and the smallest eigenvalue of W, from closed forms and the papers.
 EIGENVALUES = {
     "ring": (ring(8), (1 + 2 * math.cos(2 * math.pi / 8)) / 3, -1 / 3),
-    "ring-16": (ring(16), 0.9493, -1 / 3),
     "chain": (chain(6), 1 - (2 - 2 * math.cos(math.pi / 6)) / 3, 1 - (2 + 2 * math.cos(math.pi / 6)) / 3),
     "torus": (torus(16), 3 / 5, -3 / 5),
     "star": (star(8), 7 / 8, 0.0),

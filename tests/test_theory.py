@@ -71,7 +71,8 @@ KEEPERS = {
 
 @pytest.mark.parametrize("name", KEEPERS)
 def test_gossip_keeps_the_average(name):
-    run = Simulation(draw(3), chain(3), KEEPERS[name])
+    graph = chain(2 if name.startswith("choco") else 3)  # two are enough where all compressors have a turn
+    run = Simulation(draw(graph.n), graph, KEEPERS[name])
     before, largest = run.average(), 1.0
     for _ in range(200):
         run.step()

@@ -54,6 +54,10 @@ class Layout:
     def __hash__(self) -> int:
         return self._hash  # layouts are cache keys in every encode: hash the long tuples once
 
+    def __reduce__(self) -> tuple[type[Layout], tuple[object, ...]]:
+        # without the cached hash: that of a text differs from process to process
+        return Layout, (self.names, self.shapes, self.dtype)
+
     def split(self, vector: Tensor) -> tuple[Tensor, ...]:
         """Return one flat view a tensor."""
         return torch.split(vector, list(self.sizes))

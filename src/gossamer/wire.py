@@ -82,7 +82,8 @@ def unseal(message: Tensor, code: int, nbytes: int) -> Tensor:
 
 def as_bytes(tensor: Tensor) -> Tensor:
     """Return the bytes of a tensor as a flat uint8 CPU tensor."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    dense = tensor.detach().cpu().contiguous()
+    return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8)  # one entry may keep a stride of 2
 
 
 def from_bytes(section: Tensor, dtype: torch.dtype) -> Tensor:

@@ -76,14 +76,15 @@ class Compressor(ABC):
         """Do into += weight * C(v) for the vector behind the message. `into` is flat."""
         payload = wire.Reader(wire.unseal(message, self.code, self.nbytes(layout)))
         loose, packed = self._parts(layout)
-        if loose.layout.size:
-            loose.add(into, payload.values(loose.layout.size, layout.dtype), weight)
+        raw_values = payload.values(loose.layout.size, layout.dtype) if loose.layout.size else None
         if packed.whole and layout.size:
             self.accumulate(into, payload, layout, weight)
         elif packed.layout.size:
             dense = torch.zeros(packed.layout.size, dtype=into.dtype, device=into.device)
             self.accumulate(dense, payload, packed.layout, weight)
             packed.add(into, dense, 1.0)
+        if raw_values is not None:  # last: a payload that makes no sense leaves `into` as it was
+            loose.add(into, raw_values, weight)
 
     @final
     def decode(self, message: Tensor, layout: Layout) -> Tensor:
@@ -104,10 +105,14 @@ class Compressor(ABC):
 
 
 def require_finite(v: Tensor, layout: Layout) -> None:
-    """Raise a ValueError that names the tensor if an entry is NaN or infinite."""
-    if not v.numel() or bool(torch.isfinite(torch.stack(torch.aminmax(v))).all()):
+    """Raise a ValueError that names the tensor if an entry is NaN, infinite or too large to be summed.
+
+    Sums and norms of what passes are finite, in every format.
+    """
+    limit = 1e150 if v.dtype == torch.float64 else 1e18  # squares, and sums of 1e8 of them, stay finite
+    if not v.numel() or bool((torch.stack(torch.aminmax(v)).abs() <= limit).all()):
         return
-    position = int((~torch.isfinite(v)).nonzero()[0])
+    position = int((~(v.abs() <= limit)).nonzero()[0])
     raise ValueError(
         f"tensor '{layout.tensor_at(position)}' holds {float(v[position])}; nothing was sent. "
         f"The run has diverged: lower the learning rate or gamma, or compress less."

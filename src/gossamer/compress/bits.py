@@ -3,7 +3,8 @@
 Two wire pieces, both written with numpy because its bit packing is the fastest at hand:
 
 planes      `width` bits a value, least significant plane first; plane p holds bit p of every
-            value, eight values a byte, first value in the lowest bit, padded to a whole byte.
+            value, first value in the lowest bit; one plane follows the other, eight bits a byte,
+            padded to a whole byte at the end.
 positions   an increasing list of k positions below d. Elias-Fano (Elias 1974, Fano 1971): the
             low l bits of each as planes, then a bit map with bit (high_i + i) set for the i-th
             position's remaining high bits. l is the width that makes it shortest. Where a bare
@@ -20,28 +21,33 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from gossamer.errors import WireError
+
 Ints = npt.NDArray[Any]
 
 
 def planes_nbytes(count: int, width: int) -> int:
     """Return the bytes of `count` values of `width` bits."""
-    return width * _bytes_for(count)
+    return _bytes_for(width * count)
 
 
 def pack_planes(values: Ints, width: int) -> Tensor:
     """Pack non-negative integers below 2**width."""
     if width == 0 or values.size == 0:
         return torch.empty(0, dtype=torch.uint8)
-    planes = [np.packbits((values & values.dtype.type(1 << p)) != 0, bitorder="little") for p in range(width)]
-    return torch.from_numpy(np.concatenate(planes))
+    bits = np.empty((width, values.size), dtype=bool)
+    for p in range(width):
+        np.not_equal(values & values.dtype.type(1 << p), 0, out=bits[p])
+    return torch.from_numpy(np.packbits(bits.reshape(-1), bitorder="little"))
 
 
 def unpack_planes(section: Tensor, count: int, width: int) -> Ints:
     """Return what `pack_planes` packed: uint8 up to 8 bits, int64 above."""
     values: Ints = np.zeros(count, dtype=np.uint8 if width <= 8 else np.int64)
-    for p, plane in enumerate(section.numpy().reshape(width, -1) if width else ()):
-        bits = np.unpackbits(plane, count=count, bitorder="little").astype(values.dtype, copy=False)
-        values |= bits << values.dtype.type(p)
+    if width:
+        planes = np.unpackbits(section.numpy(), count=width * count, bitorder="little").reshape(width, count)
+        for p, plane in enumerate(planes):
+            values |= plane.astype(values.dtype, copy=False) << values.dtype.type(p)
     return values
 
 
@@ -74,11 +80,14 @@ def unpack_positions(section: Tensor, k: int, d: int) -> Ints:
     """Return the k positions, increasing, as int64."""
     width = _low_width(k, d)
     if width < 0:
-        return _set_bits(section, d)
+        return _set_bits(section, k, d)
     split = planes_nbytes(k, width)
-    high = _set_bits(section[split:], _high_bits(k, d, width)) - np.arange(k)
+    high = _set_bits(section[split:], k, _high_bits(k, d, width)) - np.arange(k)
     low: Ints = unpack_planes(section[:split], k, width)
-    return (high << width) | low
+    positions: Ints = (high << width) | low
+    if k and (positions[-1] >= d or bool(np.any(np.diff(positions) <= 0))):
+        raise WireError("corrupted: positions out of order")
+    return positions
 
 
 def _bitmap(positions: Ints, d: int) -> Tensor:
@@ -87,8 +96,11 @@ def _bitmap(positions: Ints, d: int) -> Tensor:
     return torch.from_numpy(np.packbits(bits, bitorder="little"))
 
 
-def _set_bits(section: Tensor, d: int) -> Ints:
-    return np.flatnonzero(np.unpackbits(section.numpy(), count=d, bitorder="little"))
+def _set_bits(section: Tensor, k: int, d: int) -> Ints:
+    positions = np.flatnonzero(np.unpackbits(section.numpy(), count=d, bitorder="little"))
+    if len(positions) != k:
+        raise WireError(f"corrupted: {len(positions)} positions where {k} were expected")
+    return positions
 
 
 def _elias_fano_nbytes(k: int, d: int, width: int) -> int:

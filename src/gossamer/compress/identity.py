@@ -51,7 +51,7 @@ _FORMATS = {
     "fp8": (torch.float8_e4m3fn, 8, 2.0**-4),
     "int8": (torch.int8, 0, None),
 }
-_FLOOR = {"fp16": 2.0**-40, "bf16": 0.0, "fp8": 2.0**-18, "int8": 0.5 / 127}  # absolute error / largest entry
+_FLOOR = {"fp16": 2.0**-39, "bf16": 0.0, "fp8": 2.0**-17, "int8": 0.5 / 127}  # absolute error / largest entry
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Cast(Compressor):
     def delta(self, layout: Layout) -> float:
         """Relative error of the rounding, and its absolute floor on every entry."""
         relative = _FORMATS[self.format][2] or 0.0
-        return max(0.0, 1.0 - (relative + _FLOOR[self.format] * math.sqrt(max(layout.sizes))) ** 2)
+        return max(0.0, 1.0 - (relative + _FLOOR[self.format] * math.sqrt(max(layout.sizes, default=0))) ** 2)
 
     def payload_nbytes(self, layout: Layout) -> int:
         """Scales and entries."""
@@ -95,7 +95,10 @@ class Cast(Compressor):
             scales = largest / 127
             scaled = v / _each(_not_zero(scales), layout)
             return [scales, scaled.round_().clamp_(-127, 127).to(dtype)]
-        scales = torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent - top)
+        smallest = torch.finfo(layout.scalar_dtype).tiny  # a scale below would be 0 or lose bits
+        scales = torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent - top).clamp_(
+            min=smallest
+        )
         return [scales, (v / _each(scales, layout)).to(dtype)]
 
     def accumulate(self, into: Tensor, payload: Reader, layout: Layout, weight: float) -> None:

@@ -43,15 +43,17 @@ class LowRank(Compressor):
 
     def payload_nbytes(self, layout: Layout) -> int:
         """Factors, and what is not worth factoring."""
-        entries = sum(self.rank * (m + k) if m else size for size, m, k in self._matrices(layout))
-        return entries * layout.scalar_dtype.itemsize
+        return sum(
+            self.rank * (m + k) * layout.scalar_dtype.itemsize if m else size * layout.dtype.itemsize
+            for size, m, k in self._matrices(layout)
+        )
 
     def pack(self, v: Tensor, layout: Layout, rng: torch.Generator) -> list[Tensor]:
         """Iterate."""
         sections: list[Tensor] = []
         for t, (_, m, k) in zip(layout.split(v.to(layout.scalar_dtype)), self._matrices(layout), strict=True):
             if not m:
-                sections.append(t)
+                sections.append(t.to(layout.dtype))
                 continue
             M = t.view(m, k)
             Q = torch.randn(k, self.rank, dtype=M.dtype, generator=rng).to(M.device)
@@ -65,7 +67,7 @@ class LowRank(Compressor):
         """Multiply the factors."""
         for part, (size, m, k) in zip(layout.split(into), self._matrices(layout), strict=True):
             if not m:
-                part.add_(payload.values(size, layout.scalar_dtype).to(into.device), alpha=weight)
+                part.add_(payload.values(size, layout.dtype).to(into.device), alpha=weight)
                 continue
             P = payload.values(m * self.rank, layout.scalar_dtype).view(m, self.rank)
             Q = payload.values(k * self.rank, layout.scalar_dtype).view(k, self.rank)
@@ -75,5 +77,5 @@ class LowRank(Compressor):
         """Yield size, m and k of every tensor; m = 0 where the tensor itself is no longer."""
         for size, shape in zip(layout.sizes, layout.shapes, strict=True):
             m, k = (shape[0], size // shape[0]) if len(shape) >= 2 and size else (0, 0)
-            worth_it = self.rank * (m + k) < size
+            worth_it = self.rank * (m + k) * layout.scalar_dtype.itemsize < size * layout.dtype.itemsize
             yield (size, m, k) if worth_it and m else (size, 0, 0)

@@ -57,7 +57,7 @@ class QSGD(Compressor):
         A level is norm/s wide, so an entry's variance is at most (norm/s)^2 / 4 and at most
         |v_i| norm/s; the paper's bound for "l2" is d/s^2, which holds with the factor 1/4 too.
         """
-        d = min(self.bucket, max(layout.sizes, default=1))
+        d = min(self.bucket, max(layout.sizes, default=1) or 1)
         if self.levels == 0:
             return float(d)  # every entry becomes +-norm
         return 1.0 + min(d / (4 * self.levels**2), math.sqrt(d) / self.levels)

@@ -52,9 +52,21 @@ class Part:
             at += length
 
 
-@lru_cache(maxsize=1024)
 def parts_of(layout: Layout, policy: RawPolicy, payload_nbytes: Callable[[Layout], int]) -> tuple[Part, Part]:
     """Split a layout into the part that rides raw and the part that is packed."""
+    known = policy in ("auto", "vectors", "never") if isinstance(policy, str) else None
+    if known is False or not (isinstance(policy, str | int | tuple) or callable(policy)):
+        raise ValueError(
+            f"raw={policy!r}: use 'auto', 'vectors', 'never', a size, a tuple of name patterns "
+            f"or a function of name and shape"
+        )
+    return _parts_of(layout, policy, payload_nbytes)
+
+
+@lru_cache(maxsize=1024)
+def _parts_of(
+    layout: Layout, policy: RawPolicy, payload_nbytes: Callable[[Layout], int]
+) -> tuple[Part, Part]:
     vectors = [len(shape) < 2 for shape in layout.shapes]
     if policy == "auto":
         packed_only = payload_nbytes(layout) if layout.size else 0

@@ -31,7 +31,7 @@ class Sign(Compressor):
 
     def delta(self, layout: Layout) -> float:
         """Return the worst case, a tensor with a single entry that is not 0."""
-        return 1.0 / max(layout.sizes)
+        return 1.0 / (max(layout.sizes, default=1) or 1)
 
     def payload_nbytes(self, layout: Layout) -> int:
         """Scales and bits."""

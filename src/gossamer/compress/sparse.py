@@ -141,7 +141,7 @@ class RandomK(_Sparse):
 
     def read_positions(self, payload: Reader, layout: Layout) -> Tensor:
         """Choose again with the sender's seed."""
-        return self._choose(int(payload.values(1, torch.int64)), layout)
+        return self._choose(int(payload.values(1, torch.int64)) & ((1 << 62) - 1), layout)
 
     def _choose(self, seed: int, layout: Layout) -> Tensor:
         draw = np.random.Generator(np.random.PCG64(seed))

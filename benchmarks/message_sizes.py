@@ -1,0 +1,99 @@
+"""What one message weighs: ResNet-20 for CIFAR-10 (272 474 parameters), every compressor.
+
+    python -m benchmarks.message_sizes
+
+Counts the buffers that a ring of three really exchanges, and compares them with `nbytes(layout)`.
+Writes docs/results/message_sizes.json.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+
+import gossamer
+from benchmarks.record import write
+from gossamer.algorithms import Algorithm, Choco, PowerGossip
+from gossamer.layout import Layout
+
+SPECS = [
+    "identity",
+    "fp16",
+    "fp8",
+    "int8",
+    "qsgd:8",
+    "qsgd:4",
+    "qsgd:2",
+    "qsgd:1",
+    "sign",
+    "topk:0.5",
+    "topk:0.1",
+    "topk:0.01",
+    "topk:0.01:fp16",
+    "topk:0.01:qsgd:4",
+    "randomk:0.1",
+    "randomk:0.01",
+    "lowrank:1",
+    "lowrank:2",
+    "lowrank:4",
+]
+
+
+def resnet20() -> dict[str, tuple[int, ...]]:
+    """Return the shapes of ResNet-20 with 1x1 convolutions where the width changes."""
+    shapes: dict[str, tuple[int, ...]] = {"conv.weight": (16, 3, 3, 3)}
+
+    def norm(name: str, width: int) -> None:
+        shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (width,)
+
+    norm("norm", 16)
+    before = 16
+    for stage, width in enumerate((16, 32, 64)):
+        for block in range(3):
+            name = f"stage{stage}.{block}"
+            for i, inputs in enumerate((before, width)):
+                shapes[f"{name}.conv{i}.weight"] = (width, inputs, 3, 3)
+                norm(f"{name}.norm{i}", width)
+            if before != width:
+                shapes[f"{name}.shortcut.weight"] = (width, before, 1, 1)
+                norm(f"{name}.shortcut_norm", width)
+            before = width
+    shapes |= {"linear.weight": (10, 64), "linear.bias": (10,)}
+    return shapes
+
+
+def bytes_a_message(algorithm: Algorithm, rounds: int) -> list[int]:
+    """Return the bytes a worker sends to one neighbour in each of the first rounds."""
+    rng = torch.Generator().manual_seed(0)
+    starts = [{n: torch.randn(s, generator=rng) for n, s in resnet20().items()} for _ in range(3)]
+    run = gossamer.Simulation(starts, "ring", algorithm)
+    sizes = []
+    for _ in range(rounds):
+        before = run.bytes_sent[0]
+        run.step()
+        sizes.append((run.bytes_sent[0] - before) // 2)
+    return sizes
+
+
+def main() -> None:
+    warnings.simplefilter("ignore", gossamer.TheoryWarning)
+    shapes = resnet20()
+    layout = Layout(tuple(shapes), tuple(shapes.values()))
+    results: dict[str, Any] = {"parameters": layout.size, "tensors": len(shapes), "message bytes": {}}
+    for spec in SPECS:
+        compressor = gossamer.compress.make(spec)
+        (sent,) = bytes_a_message(Choco(compressor, gamma=0.1, x_hat="zero"), 1)
+        assert sent == compressor.nbytes(layout)
+        results["message bytes"][spec] = sent
+    for rank in (1, 2, 4):
+        to_p, to_q = bytes_a_message(PowerGossip(rank), 2)
+        results["message bytes"][f"powergossip:{rank}"] = {"P": to_p, "Q": to_q, "mean": (to_p + to_q) / 2}
+    for name, size in results["message bytes"].items():
+        print(f"{name:20} {size}")
+    write("message_sizes", results)
+
+
+if __name__ == "__main__":
+    main()
