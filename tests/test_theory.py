@@ -185,19 +185,27 @@ SAME = [
 
 @pytest.mark.parametrize(("algorithm", "plain"), SAME, ids=str)
 def test_without_compression_it_is_dpsgd(algorithm, plain):
-    a, b = training(algorithm, star(5), momentum=0.9)[0], training(plain, star(5), momentum=0.9)[0]
-    for _ in range(50):
+    a, b = training(algorithm, star(4), momentum=0.9)[0], training(plain, star(4), momentum=0.9)[0]
+    for _ in range(40):
         a.step()
         b.step()
         assert (a.x - b.x).abs().max() <= 1e-12
 
 
-def test_power_gossip_wakes_up_from_equal_models():
-    """In the first overlapped round all differences are 0; directions must survive that."""
-    apart = {order: training(PowerGossip(order=order), ring(4))[0] for order in (ATC, CTA)}
-    for run in apart.values():
+@pytest.mark.parametrize(("order", "frozen"), [(CTA, 0), (ATC, 2)])
+def test_power_gossip_wakes_up_after_rounds_without_differences(order, frozen):
+    """Equal models, or a layer that learns later: P = 0 then, and the directions must survive it."""
+
+    def distance(order: str, frozen: int) -> float:
+        run, _ = training(PowerGossip(order=order), ring(4))
+        learn = run._gradient
+        run._gradient = lambda rank, p, step: {
+            name: g * (step >= frozen) for name, g in learn(rank, p, step).items()
+        }
         run.run(100)
-    assert apart[CTA].consensus_distance() < 1.5 * apart[ATC].consensus_distance()
+        return run.consensus_distance()
+
+    assert distance(order, frozen) < 1.5 * distance(ATC, 0)
 
 
 def test_naive_quantization_stalls_where_dcd_and_choco_converge():
@@ -205,14 +213,14 @@ def test_naive_quantization_stalls_where_dcd_and_choco_converge():
     errors = {}
     for algorithm in (NaiveQuantized(C), DCD(C), quiet(lambda: Choco(C, 0.5))):
         run, optimum = training(algorithm, ring(4))
-        run.run(250)
+        run.run(160)
         tail = []
         for _ in range(20):
             run.step()
             tail.append(float((run.average() - optimum).square().sum()))
         errors[type(algorithm)] = np.mean(tail)
-    assert errors[NaiveQuantized] > 1e6 * errors[DCD]
-    assert errors[NaiveQuantized] > 1e6 * errors[Choco]
+    assert errors[NaiveQuantized] > 1e5 * errors[DCD]
+    assert errors[NaiveQuantized] > 1e5 * errors[Choco]
 
 
 # Special cases.

@@ -14,8 +14,9 @@ from gossamer.worker import Round, Worker
 
 @dataclass
 class DCDState:
-    """s = sum_j w_ij x^_j: the replicas x^_j of all neighbours, of which only this sum is used."""
+    """x_hat: this worker's own replica. s = sum_j w_ij x^_j: all that is used of the neighbours'."""
 
+    x_hat: Tensor
     s: Tensor
 
 
@@ -36,14 +37,15 @@ class DCD(Algorithm):
     def start(self, worker: Worker) -> DCDState:
         """All replicas are the common x_0, and rows of W sum to 1."""
         require_common_start(worker, self)
-        return DCDState(worker.x.clone())
+        return DCDState(worker.x.clone(), worker.x.clone())
 
     def round(self, worker: Worker, state: DCDState) -> Round:
         """Compress the whole move, then make it."""
-        C, x, s = self.compressor, worker.x, state.s
-        u = worker.update()  #                             u   = -eta g(x_i)
-        z = s + u - x  #                                   z   = sum_j w_ij x^_j + u - x_i
-        own = worker.encode(C, z)
+        C, x, x_hat, s = self.compressor, worker.x, state.x_hat, state.s
+        worker.step()
+        u = x - x_hat  #                                   u    = all steps since the last round
+        own = worker.encode(C, s + u - x_hat)  #           z    = sum_j w_ij x^_j + u - x_i
         inbox = yield worker.exchange(own)
-        worker.add(C, x, own)  #                           x_i += C(z_i)
+        worker.add(C, x_hat, own)
         worker.mix(C, s, own, inbox)  #                    x^_j += C(z_j), summed with w_ij
+        x.copy_(x_hat)  #                                  x_i += C(z_i)

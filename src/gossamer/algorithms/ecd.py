@@ -15,11 +15,12 @@ from gossamer.worker import Round, Worker
 
 @dataclass
 class ECDState:
-    """s = sum_j w_ij x~_j, the estimates of the neighbours' models.
+    """x_t: x after the last round. s = sum_j w_ij x~_j, the estimates of the neighbours' models.
 
-    In float64: (1 - 2/t) nearly keeps a rounding error for ever, and t of them add up.
+    s is in float64: (1 - 2/t) nearly keeps a rounding error for ever, and t of them add up.
     """
 
+    x_t: Tensor
     s: Tensor
 
 
@@ -40,15 +41,17 @@ class ECD(Algorithm):
     def start(self, worker: Worker) -> ECDState:
         """All estimates are the common x_1."""
         require_common_start(worker, self)
-        return ECDState(worker.x.to(torch.float64, copy=True))
+        return ECDState(worker.x.clone(), worker.x.to(torch.float64, copy=True))
 
     def round(self, worker: Worker, state: ECDState) -> Round:
         """Move freely, and send a point extrapolated along the move."""
-        C, x, s, t = self.compressor, worker.x, state.s, worker.t + 1
-        x_next = s + worker.update()  #                    x+  = sum_j w_ij x~_j + u
-        z = (1 - t / 2) * x + (t / 2) * x_next  #          z   = (1 - t/2) x + t/2 x+
+        C, x, x_t, s, t = self.compressor, worker.x, state.x_t, state.s, worker.t + 1
+        worker.step()
+        u = x - x_t  #                                     u   = all steps since the last round
+        x.copy_(s + u)  #                                  x+  = sum_j w_ij x~_j + u
+        z = (1 - t / 2) * x_t + (t / 2) * (s + u)  #       z   = (1 - t/2) x + t/2 x+
         own = worker.encode(C, z.to(x.dtype))
         inbox = yield worker.exchange(own)
         s.mul_(1 - 2 / t)
         worker.mix(C, s, own, inbox, 2 / t)  #             x~_j = (1 - 2/t) x~_j + 2/t C(z_j)
-        x.copy_(x_next)
+        x_t.copy_(x)
