@@ -6,10 +6,10 @@ export OMP_NUM_THREADS = 1
 
 .PHONY: demo test study lint clean
 demo: $(VENV)/demo.done
-	$(BIN)/torchrun --nproc-per-node 8 examples/digits.py
+	$(BIN)/torchrun --standalone --nproc-per-node 8 examples/digits.py
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 study: $(VENV)/test.done
 	$(BIN)/python -m pytest -m study

@@ -1,6 +1,6 @@
 """Handwritten digits on a ring of workers: CHOCO-SGD with 1 % of the entries a message.
 
-    torchrun --nproc-per-node 8 examples/digits.py
+    torchrun --standalone --nproc-per-node 8 examples/digits.py
 
 Every worker holds its own eighth of the data, talks only to its two neighbours, and never sees a
 server. What is printed at the end is the accuracy of the average model and of the local ones.

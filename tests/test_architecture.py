@@ -25,7 +25,7 @@ LAYERS = [
     {"buffers", "member"},
     {"simulation", "average", "optimizer"},
     {"decentralize"},
-    {"testing"},
+    {"testing", "tasks"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

@@ -32,8 +32,25 @@ def matrices_and_vectors(worker: Worker) -> tuple[list[Tensor], list[Tensor]]:
     return matrices, [v for v in views if v.dim() < 2]
 
 
+def edge_to(worker: Worker, j: int, left: Edge | None, rank: int, warm: bool, matrices: list[Tensor]) -> Edge:
+    """Return the edge to worker j before its next sub-step: as it was left, or drawn afresh.
+
+    Ends that agree in a matrix leave P = 0 or Q = 0, and power iteration never leaves 0 again, so
+    columns of zeros are drawn afresh too. Both ends see the same zeros.
+    """
+    c = left.c if left else 0
+    if left and warm and all(bool(v.any(0).all()) for v in (left.P if c % 2 else left.Q)):
+        return left
+    fresh = draw_edge(worker, j, rank, c, matrices)
+    if left is None or not warm:
+        return fresh
+    P = [torch.where(old.any(0), old, new) for old, new in zip(left.P, fresh.P, strict=True)]
+    Q = [torch.where(old.any(0), old, new) for old, new in zip(left.Q, fresh.Q, strict=True)]
+    return Edge(P, Q, c)
+
+
 def draw_edge(worker: Worker, j: int, rank: int, c: int, matrices: list[Tensor]) -> Edge:
-    """Return an edge before its sub-step c + 1, with random P and Q from a seed that both ends know."""
+    """Return random P and Q from a seed that both ends know."""
     low, high = sorted((worker.rank, j))
     rng = generator(worker.seed, "edge", low, high, c)
     P: list[Tensor] = []

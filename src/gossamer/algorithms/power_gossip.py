@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from torch import Tensor
-
 from gossamer.algorithms.base import Algorithm, Order, require_gamma, require_order
-from gossamer.algorithms.edges import Edge, draw_edge, matrices_and_vectors, orthonormal
+from gossamer.algorithms.edges import Edge, edge_to, matrices_and_vectors, orthonormal
 from gossamer.algorithms.edges import open_products as opened
 from gossamer.algorithms.edges import seal_products as sealed
 from gossamer.worker import Post, Round, Worker
@@ -59,7 +57,9 @@ class PowerGossip(Algorithm):
         X, vectors = matrices_and_vectors(worker)
         w, u = worker.weights, None
         for sub_step in range(self.sub_steps):
-            edges = {j: self._edge(worker, j, state, X) for j in worker.neighbours}
+            edges = {
+                j: edge_to(worker, j, state.edges.get(j), self.rank, self.warm, X) for j in worker.neighbours
+            }
             odd = {j: edge.c % 2 == 0 for j, edge in edges.items()}  #     the sub-step to come
             ins = {j: [orthonormal(v) for v in (e.Q if odd[j] else e.P)] for j, e in edges.items()}
             y = {j: [(M if odd[j] else M.T) @ v for M, v in zip(X, ins[j], strict=True)] for j in edges}
@@ -81,10 +81,3 @@ class PowerGossip(Algorithm):
                 state.edges[j] = Edge(P, Q, edge.c + 1)
         if u is not None:
             worker.x.add_(u)  #                                            x += u
-
-    def _edge(self, worker: Worker, j: int, state: PowerGossipState, X: list[Tensor]) -> Edge:
-        """Return the edge as it was left, or a new draw."""
-        edge = state.edges.get(j)
-        if edge is not None and self.warm:
-            return edge
-        return draw_edge(worker, j, self.rank, edge.c if edge else 0, X)
