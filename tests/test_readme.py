@@ -39,7 +39,8 @@ import torch
 Net, loss = lambda: torch.nn.Linear(4, 2), torch.nn.functional.cross_entropy
 my_part_of_the_data = [(torch.randn(8, 4), torch.randint(2, (8,))) for _ in range(5)]
 def evaluate(model):
-    print("weights", model.weight.flatten().tolist())
+    import os, pathlib
+    pathlib.Path(__file__).with_name(os.environ["RANK"]).write_text(str(model.weight.tolist()))
 """
     script = tmp_path / "train.py"
     script.write_text(before + "\n".join(lines))
@@ -54,8 +55,7 @@ def evaluate(model):
     ]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
-    shown = [line for line in done.stdout.splitlines() if line.startswith("weights")]
-    assert len(shown) == 2
+    shown = [(tmp_path / rank).read_text() for rank in "01"]
     assert shown[0] == shown[1], "both workers evaluate the same average model"
 
 

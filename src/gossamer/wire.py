@@ -69,13 +69,13 @@ def unseal(message: Tensor, code: int, nbytes: int) -> Tensor:
         )
     if found != code:
         raise WireError(f"it holds {_format(found)} where {_format(code)} was expected")
-    payload = message[HEADER.size :]
+    payload = message[HEADER.size :].contiguous()
     if length != payload.numel() or message.numel() != nbytes:
         raise WireError(
             f"truncated or of another model: {length + HEADER.size} bytes announced, "
             f"{message.numel()} received, {nbytes} expected"
         )
-    if zlib.crc32(payload.contiguous().numpy().data) != checksum:
+    if zlib.crc32(payload.numpy().data) != checksum:
         raise WireError("corrupted: the checksum does not match")
     return payload
 
