@@ -68,7 +68,7 @@ def wikitext(model: str, data: Path | None) -> Task:
     parts, words = files.read_words(folder)
     networks: dict[str, Callable[[], Module]] = {
         "lstm": lambda: models.LSTM(len(words)),
-        "lstm-small": lambda: models.LSTM(len(words), 128, 1, 0.2),
+        "lstm-small": lambda: models.LSTM(len(words), 128, 2, 0.2),
     }
     return language("wikitext", _choose("wikitext", model, networks), parts["train"], parts["valid"])
 
