@@ -24,25 +24,27 @@ class ThreadTransport(Transport):
     ) -> None:
         self.rank, self.size = rank, 1 + max(i for pair in [*queues, (0, 0)] for i in pair)
         self.sent, self.received, self.waited = Counter(), Counter(), 0.0
-        self._queues, self._deadline = queues, deadline
+        self._queues, self.deadline = queues, deadline
+        self._open: list[Any] = []  # tickets not yet filled, in order
 
     def post(self, post: Post, phase: str) -> Any:
         for j, message in post.send.items():
             self.sent[j] += message.numel()
             self._queues[self.rank, j].put(message.clone())
-        return post.expect, phase, time.monotonic()
+        self._open.append((post.expect, phase, time.monotonic(), {}))
+        return self._open[-1]
 
     def wait(self, ticket: Any) -> Mail:
-        expect, phase, began = ticket
-        inbox = {}
-        for j in sorted(expect):
-            try:
-                inbox[j] = self._queues[j, self.rank].get(timeout=self._deadline)
-            except queue.Empty:
-                raise PeerTimeout(j, phase, time.monotonic() - began, "did not answer") from None
-            assert inbox[j].numel() == expect[j]
-            self.received[j] += expect[j]
-        return inbox
+        while any(t is ticket for t in self._open):  # messages meet in the order of posting
+            expect, phase, began, inbox = self._open.pop(0)
+            for j in sorted(expect):
+                try:
+                    inbox[j] = self._queues[j, self.rank].get(timeout=self.deadline)
+                except queue.Empty:
+                    raise PeerTimeout(j, phase, time.monotonic() - began, "did not answer") from None
+                assert inbox[j].numel() == expect[j]
+                self.received[j] += expect[j]
+        return ticket[3]
 
     def close(self) -> None:
         pass

@@ -1,6 +1,8 @@
 """Gossamer: train one PyTorch model over machines joined by slow links, without a server."""
 
-from gossamer import algorithms, compress, topology
+from importlib.metadata import version
+
+from gossamer import algorithms, compress, testing, topology
 from gossamer.average import Averaged, average, simulate_average
 from gossamer.decentralize import decentralize
 from gossamer.errors import (
@@ -15,6 +17,8 @@ from gossamer.errors import (
 from gossamer.optimizer import DecentralizedOptimizer
 from gossamer.simulation import Simulation
 from gossamer.tuning import tune_gamma
+
+__version__ = version("gossamer")
 
 __all__ = [
     "Averaged",
@@ -32,6 +36,7 @@ __all__ = [
     "compress",
     "decentralize",
     "simulate_average",
+    "testing",
     "topology",
     "tune_gamma",
 ]

@@ -16,6 +16,7 @@ from gossamer.algorithms import Algorithm, Choco
 from gossamer.collectives import ring_mean
 from gossamer.compress import Compressor
 from gossamer.flat import flatten
+from gossamer.layout import Layout
 from gossamer.lockstep import lockstep
 from gossamer.member import Member
 from gossamer.rng import generator
@@ -23,7 +24,7 @@ from gossamer.settings import settings
 from gossamer.topology import Schedule, Topology
 from gossamer.topology import make as make_topology
 from gossamer.transport import Transport, agree, connect, run
-from gossamer.tuning import with_gamma
+from gossamer.tuning import with_common_gamma, with_gamma
 from gossamer.worker import Round
 
 CHECK_EVERY = 10  # rounds between two looks at the disagreement
@@ -64,11 +65,10 @@ def average(
     """
     link = connect(group, deadline)
     graph = make_topology(topology, link.size, seed)
-    chosen = _gossiping(algorithms.make(algorithm, compressor, gamma=gamma), graph, seed)
-    member = _member(link.rank, tensor, chosen, graph, seed)
-    layouts = [flat.layout for flat in member.flats]
+    asked = _for_averaging(algorithms.make(algorithm, compressor, gamma=gamma))
     own = {"tolerance": str(tolerance), "max_rounds": str(max_rounds)}
-    agree(link, settings(chosen, graph, layouts, every=1, seed=seed) | own)
+    agree(link, settings(asked, graph, [Layout.of({"tensor": tensor})], every=1, seed=seed) | own)
+    member = _member(link.rank, tensor, with_common_gamma(asked, graph, link, seed), graph, seed)
     return _gossip([member], graph.n, _over(link), tolerance, max_rounds, seed)[0]
 
 
@@ -85,16 +85,20 @@ def simulate_average(
 ) -> list[Averaged]:
     """Do what `average` does with one simulated worker a tensor, in this process."""
     graph = make_topology(topology, len(tensors), seed)
-    chosen = _gossiping(algorithms.make(algorithm, compressor, gamma=gamma), graph, seed)
+    if any(t.shape != tensors[0].shape or t.dtype != tensors[0].dtype for t in tensors):
+        raise ValueError("the tensors of all workers must have one shape and dtype")
+    chosen = with_gamma(_for_averaging(algorithms.make(algorithm, compressor, gamma=gamma)), graph, seed)
     members = [_member(rank, t, chosen, graph, seed) for rank, t in enumerate(tensors)]
     return _gossip(members, graph.n, lockstep, tolerance, max_rounds, seed)
 
 
-def _gossiping(algorithm: Algorithm, topology: Topology | Schedule, seed: int) -> Algorithm:
+def _for_averaging(algorithm: Algorithm) -> Algorithm:
     """Return the algorithm ready for workers that start apart."""
-    if isinstance(algorithm, Choco):
-        algorithm = replace(algorithm, x_hat="zero")
-    return with_gamma(algorithm, topology, seed)
+    if not algorithm.averages:
+        raise ValueError(
+            f"{type(algorithm).__name__} cannot average; use choco, powergossip, deepsqueeze or dpsgd"
+        )
+    return replace(algorithm, x_hat="zero") if isinstance(algorithm, Choco) else algorithm
 
 
 def _member(rank: int, t: Tensor, algorithm: Algorithm, topology: Topology | Schedule, seed: int) -> Member:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
-from dataclasses import replace
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -23,11 +23,10 @@ from gossamer.optimizer import DecentralizedOptimizer
 from gossamer.settings import settings
 from gossamer.topology import Schedule, Topology
 from gossamer.topology import make as make_topology
-from gossamer.transport import Transport, agree, connect, run
-from gossamer.tuning import tune_gamma
+from gossamer.transport import START_UP, Transport, agree, connect, run
+from gossamer.tuning import with_common_gamma
 
 log = logging.getLogger("gossamer")
-A = TypeVar("A", bound=Algorithm)
 
 
 def decentralize(
@@ -45,8 +44,11 @@ def decentralize(
     deadline: float = 300.0,
     group: dist.ProcessGroup | None = None,
     transport: Transport | None = None,
+    **options: float | str | bool | None,
 ) -> DecentralizedOptimizer:
     """Wrap any torch optimizer so that `step()` trains with the neighbours.
+
+    `options` go to an algorithm given by its name: order="combine-then-adapt", sub_steps=2, ...
 
     Joins the given or the default process group, or torchrun's environment; without either it
     trains alone. Parameters and buffers are broadcast from worker 0. `every=H` exchanges once in
@@ -55,9 +57,11 @@ def decentralize(
     with BatchNorm statistics: "average" or "local". Workers that differ in a setting all stop
     with a MismatchError; a peer silent for `deadline` seconds raises a PeerTimeout.
     """
+    if not isinstance(optimizer, Optimizer) or not isinstance(model, Module):
+        raise ValueError("decentralize(optimizer, model): a torch optimizer first, then the model it trains")
     if isinstance(optimizer, DecentralizedOptimizer):
         raise ValueError("this optimizer is decentralized already")
-    chosen = algorithms.make(algorithm, compressor, gamma=gamma)
+    chosen = algorithms.make(algorithm, compressor, gamma=gamma, **options)
     if overlap and not chosen.early:
         raise ValueError(
             f"{chosen} needs the gradient before its first message, so nothing can overlap; use "
@@ -70,14 +74,27 @@ def decentralize(
     chosen.require(graph)
     flats = flatten(trained)
     others = {name: p for name, p in model.named_parameters() if name not in trained} | saved_buffers(model)
-    common = settings(chosen, graph, [flat.layout for flat in flats], every, seed)
     untrained = {f"state.{name}": f"{tuple(t.shape)} {t.dtype}" for name, t in others.items()}
-    agree(link, common | {"overlap": str(overlap), "buffers": buffers} | untrained)
+    common = settings(chosen, graph, [flat.layout for flat in flats], every, seed)
+    common |= {"overlap": str(overlap), "buffers": buffers}
+    own_deadline, link.deadline = link.deadline, max(link.deadline, START_UP.total_seconds())
+    agree(link, common | untrained | _describe_optimizer(optimizer))
     _broadcast_start(flats, others, link)
-    tuned = _tuned(chosen, graph, link, seed)
+    tuned = with_common_gamma(chosen, graph, link, seed)
+    link.deadline = own_deadline
     _warn_of_threads(link)
     return DecentralizedOptimizer(
-        optimizer, flats, frozen, kept, tuned, graph, link, every=every, seed=seed, overlap=overlap
+        optimizer,
+        flats,
+        frozen,
+        kept,
+        tuned,
+        graph,
+        link,
+        every=every,
+        seed=seed,
+        overlap=overlap,
+        settings=common,
     )
 
 
@@ -111,16 +128,20 @@ def _broadcast_start(flats: list[FlatParameters], others: dict[str, Tensor], lin
     spread(groups, vectors)
 
 
-def _tuned(algorithm: A, topology: Topology | Schedule, link: Transport, seed: int) -> A:
-    """Let worker 0 find gamma="auto" and tell the others: machines may round differently."""
-    if getattr(algorithm, "gamma", None) != "auto":
-        return algorithm
-    found = torch.tensor(
-        [tune_gamma(algorithm, topology, seed) if link.rank == 0 else 0.0], dtype=torch.float64
-    )
-    run(broadcast(link.rank, link.size, found), link, "search for gamma on worker 0")
-    log.info("gamma = %.4g found for %s on %s", float(found), algorithm, topology.name)
-    return replace(algorithm, gamma=float(found))  # type: ignore[type-var]
+def _describe_optimizer(optimizer: Optimizer) -> dict[str, str]:
+    """Return the optimizer's kind, settings and state as text, since a difference would grow in silence."""
+    groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+    state = optimizer.state_dict()["state"]
+    digest = hashlib.sha256(repr([(k, _plain(v)) for k, v in sorted(state.items())]).encode()).hexdigest()
+    return {
+        "optimizer": type(optimizer).__name__,
+        "optimizer.groups": repr(groups),
+        "optimizer.state": digest[:16] if state else "none",
+    }
+
+
+def _plain(state: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(k, v.tolist() if isinstance(v, Tensor) else v) for k, v in state.items()]
 
 
 def _warn_of_threads(link: Transport) -> None:

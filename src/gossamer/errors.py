@@ -46,6 +46,9 @@ class PeerError(GossamerError):
 class PeerTimeout(PeerError):  # noqa: N818 - the word says it
     """A neighbour stayed silent past the deadline."""
 
+    def __str__(self) -> str:
+        return f"{super().__str__()}; is it alive, and do all workers call step() equally often?"
+
 
 class PeerLost(PeerError):  # noqa: N818 - the word says it
     """The connection to a neighbour broke."""

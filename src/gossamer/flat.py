@@ -41,12 +41,12 @@ class FlatParameters:
         return torch.cat([g.detach().to(self.layout.dtype).reshape(-1) for g in grads])
 
     def set_gradient(self, g: Tensor) -> None:
-        """Write a vector into the gradients. Where nobody has a gradient there is still none after."""
+        """Write a vector into the gradients; a tensor of zeros becomes no gradient.
+
+        A rule of the values alone: workers with the same vector treat all parameters alike.
+        """
         for p, view in zip(self.parameters.values(), self.layout.views(g).values(), strict=True):
-            if p.grad is not None:
-                p.grad.copy_(view)
-            elif view.any():
-                p.grad = view.clone()
+            p.grad = view.clone() if view.any() else None
 
 
 def flatten(parameters: Mapping[str, Parameter]) -> list[FlatParameters]:

@@ -34,8 +34,8 @@ class Member:
         every: int = 1,
         seed: int = 0,
     ) -> None:
-        if every < 1:
-            raise ValueError(f"every={every}: the number of optimizer steps a round, at least 1")
+        if not isinstance(every, int) or every < 1:
+            raise ValueError(f"every={every!r}: the number of optimizer steps a round, 1 or more")
         algorithm.require(topology)
         self.rank, self.algorithm, self.every = rank, algorithm, every
         self.steps = 0  # optimizer steps done
@@ -91,8 +91,8 @@ class Member:
                 f"this is worker {self.rank}, the checkpoint was saved by worker {saved['rank']}; "
                 f"every worker loads its own"
             )
-        pairs = zip(self.states, saved["states"], strict=True)
-        self.states = [load(type(state), dumped) for state, dumped in pairs]
+        parts = zip(self.states, saved["states"], self.flats, strict=True)
+        self.states = [load(type(state), dumped, flat.x.device) for state, dumped, flat in parts]
         self.steps = saved["steps"]
         for worker in self.workers:
             worker.t = self.rounds

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from gossamer.algorithms import Algorithm
+from gossamer.algorithms import Algorithm, AllReduce
 from gossamer.buffers import Buffers
 from gossamer.collectives import ring_mean
+from gossamer.errors import GossamerError
 from gossamer.flat import FlatParameters
 from gossamer.member import Member
 from gossamer.topology import Schedule, Topology
@@ -41,13 +42,17 @@ class DecentralizedOptimizer(Optimizer):
         every: int,
         seed: int,
         overlap: bool,
+        settings: dict[str, str],
     ) -> None:
         super().__init__(inner.param_groups, inner.defaults)
         self._inner = inner
         self._share()
         self._frozen, self._buffers = frozen, buffers
         self.algorithm, self.topology, self.transport, self.overlap = algorithm, topology, transport, overlap
-        self._closure: Callable[[], float] | None = None
+        self._settings = settings
+        self._broken: str | None = None
+        self._in_consensus = False
+        self._closure: Callable[[], float | None] | None = None
         self._flight: Flight | None = None
         self.bytes_sent = 0  # by the rounds of training; `transport.sent` counts everything
         self._member = Member(
@@ -74,17 +79,21 @@ class DecentralizedOptimizer(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Do the optimizer's step and the algorithm's round."""
+        self._require_sound()
+        if self._in_consensus:
+            raise ValueError("step() inside consensus() would be undone at its end; leave it first")
         self._require_still_frozen()
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._closure = closure and _first_known(loss, closure)
-        flight = self._flight or self._begin()
-        self._flight = None
-        self.bytes_sent += flight.finish()
-        if self.overlap and self._member.next_step_exchanges:
-            self._flight = self._begin()
+        self._closure = closure and self._first_known(loss, closure)
+        with self._marked_if_it_fails():
+            flight = self._flight or self._begin()
+            self._flight = None
+            self.bytes_sent += flight.finish()
+            if self.overlap and self._member.next_step_exchanges:
+                self._flight = self._begin()
         return loss
 
     @contextmanager
@@ -93,33 +102,27 @@ class DecentralizedOptimizer(Optimizer):
 
         All workers enter together. BatchNorm statistics are averaged too, unless buffers="local".
         """
+        self._require_sound()
         own = [flat.x.clone() for flat in self._member.flats]
         own_buffers = self._buffers.read()
-        with torch.no_grad():
-            for flat in self._member.flats:
-                self._average(flat.x)
-            averaged = [v.clone() for v in own_buffers]
-            for v in averaged:
-                self._average(v)
-            self._buffers.write(averaged)
+        averages = [self._average(x) for x in own]  # of copies: a failure on the way leaves the model alone
+        averaged_buffers = [self._average(v) for v in own_buffers]
+        self._put(averages, averaged_buffers)
+        self._in_consensus = True
         try:
             yield
         finally:
-            with torch.no_grad():
-                for flat, x in zip(self._member.flats, own, strict=True):
-                    flat.x.copy_(x)
-                self._buffers.write(own_buffers)
+            self._in_consensus = False
+            self._put(own, own_buffers)
 
     @torch.no_grad()
     def consensus_distance(self) -> float:
         """Return sqrt(1/n sum_i |x_i - average|^2) over all workers' models. All workers call it."""
+        self._require_sound()
         squared = torch.zeros(1, dtype=torch.float64)
         for flat in self._member.flats:
-            average = flat.x.clone()
-            self._average(average)
-            squared += (flat.x - average).double().square().sum().cpu()
-        self._average(squared)
-        return float(squared.sqrt())
+            squared += (flat.x - self._average(flat.x)).double().square().sum().cpu()
+        return float(self._average(squared).sqrt())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the inner optimizer's state with this worker's algorithm state under "gossamer".
@@ -127,17 +130,22 @@ class DecentralizedOptimizer(Optimizer):
         A round that is under way is not part of it: it has changed nothing yet and will be
         started again, with the same messages.
         """
-        return {**self._inner.state_dict(), "gossamer": self._member.state_dict()}
+        own = {**self._member.state_dict(), "settings": self._settings}
+        return {**self._inner.state_dict(), "gossamer": own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up a checkpoint; the model's parameters must have been loaded as well."""
         if "gossamer" not in state_dict:
             raise ValueError("this is the state of a plain optimizer; load it before gossamer.decentralize")
-        self._abandon()
-        own = dict(state_dict)
-        self._member.load_state_dict(own.pop("gossamer"))
-        self._inner.load_state_dict(own)
+        inner = dict(state_dict)
+        own = inner.pop("gossamer")
+        self._require_same_settings(own["settings"])
+        if self._broken is None:
+            self._abandon()
+        self._member.load_state_dict(own)
+        self._inner.load_state_dict(inner)
         self._share()
+        self._broken = self._flight = None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients."""
@@ -164,14 +172,51 @@ class DecentralizedOptimizer(Optimizer):
             self._flight.abandon()
             self._flight = None
 
-    def _average(self, v: Tensor) -> None:
-        run(ring_mean(self.transport.rank, self.transport.size, v), self.transport, "average of all workers")
+    @torch.no_grad()
+    def _average(self, v: Tensor) -> Tensor:
+        """Return the exact average over all workers, summed in float32 at least."""
+        total = v.to(torch.promote_types(v.dtype, torch.float32), copy=True)
+        with self._marked_if_it_fails():
+            run(
+                ring_mean(self.transport.rank, self.transport.size, total),
+                self.transport,
+                "average of all workers",
+            )
+        return total.to(v.dtype)
+
+    @torch.no_grad()
+    def _put(self, xs: list[Tensor], buffers: list[Tensor]) -> None:
+        for flat, x in zip(self._member.flats, xs, strict=True):
+            flat.x.copy_(x)
+        self._buffers.write(buffers)
+
+    @contextmanager
+    def _marked_if_it_fails(self) -> Iterator[None]:
+        """Remember that an exchange broke off: some workers have done more of it than others."""
+        try:
+            yield
+        except BaseException as error:
+            self._broken = f"{type(error).__name__}: {error}"
+            raise
+
+    def _require_sound(self) -> None:
+        if self._broken is not None:
+            raise GossamerError(
+                f"an earlier exchange broke off ({self._broken}), so workers may no longer agree on what "
+                f"they know of each other; start again from a checkpoint"
+            )
+
+    def _require_same_settings(self, saved: dict[str, str]) -> None:
+        for name in [*saved, *(name for name in self._settings if name not in saved)]:
+            then, now = saved.get(name, "nothing"), self._settings.get(name, "nothing")
+            if then != now:
+                raise ValueError(f"the checkpoint was made with {name} = {then}, this run has {now}")
 
     def _inner_step(self) -> None:
         if self._closure is None or len(self._member.flats) > 1:
             self._inner.step()
         else:
-            self._inner.step(self._closure)
+            self._inner.step(self._closure)  # type: ignore[arg-type]  # a closure may return None
 
     def _share(self) -> None:
         """Let both optimizers have one set of groups and state, so that schedulers reach the inner one."""
@@ -185,13 +230,22 @@ class DecentralizedOptimizer(Optimizer):
                     f"this worker alone; unfreeze it first and wrap the optimizer afterwards"
                 )
 
+    def _first_known(self, loss: float | None, closure: Callable[[], float]) -> Callable[[], float | None]:
+        """Return a closure that answers once with the loss already computed, then evaluates again."""
+        known = [loss]
 
-def _first_known(loss: float | None, closure: Callable[[], float]) -> Callable[[], float]:
-    """Return a closure that answers once with the loss already computed, then evaluates again."""
-    known = [loss]
+        def replay() -> float | None:
+            if known:
+                return known.pop()
+            if isinstance(self.algorithm, AllReduce) and self._member.every == 1:
+                raise ValueError(
+                    "all-reduce averages one gradient a step, this optimizer evaluates more; use DPSGD"
+                )
+            return closure()
 
-    def replay() -> float:
-        first = known.pop() if known else None
-        return first if first is not None else closure()
+        return replay
 
-    return replay
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            "a decentralized optimizer holds connections; save its state_dict() instead of copying it"
+        )

@@ -46,7 +46,8 @@ def describe(value: Any) -> str:  # noqa: ANN401 - whatever a user's dataclass h
         inside = ", ".join(f"{f.name}={describe(getattr(value, f.name))}" for f in _fields(value))
         return f"{type(value).__name__}({inside})"
     if callable(value):
-        return f"{value.__module__}.{value.__qualname__}"
+        name = getattr(value, "__qualname__", type(value).__qualname__)  # a partial has none of its own
+        return f"{getattr(value, '__module__', '')}.{name}"
     return repr(value)
 
 

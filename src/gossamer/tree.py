@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
+import torch
 from torch import Tensor
 
 
@@ -21,13 +22,13 @@ def dump(state: Any) -> Any:  # noqa: ANN401 - a state is whatever an algorithm 
     return state
 
 
-def load(kind: Any, dumped: Any) -> Any:  # noqa: ANN401 - a type, or a type hint such as dict[int, Edge]
-    """Return a state of this type with the dumped values, copied."""
+def load(kind: Any, dumped: Any, device: torch.device) -> Any:  # noqa: ANN401 - a type or a type hint
+    """Return a state of this type, such as dict[int, Edge], with copies of the dumped values."""
     if is_dataclass(kind):
         hints = get_type_hints(kind)
-        return kind(**{name: load(hints[name], value) for name, value in dumped.items()})  # type: ignore[operator]
+        return kind(**{name: load(hints[name], value, device) for name, value in dumped.items()})  # type: ignore[operator]
     if get_origin(kind) is dict:
-        return {key: load(get_args(kind)[1], value) for key, value in dumped.items()}
+        return {key: load(get_args(kind)[1], value, device) for key, value in dumped.items()}
     if get_origin(kind) is list:
-        return [load(get_args(kind)[0], value) for value in dumped]
-    return dumped.clone() if isinstance(dumped, Tensor) else dumped
+        return [load(get_args(kind)[0], value, device) for value in dumped]
+    return dumped.to(device, copy=True) if isinstance(dumped, Tensor) else dumped

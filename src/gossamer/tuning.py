@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TypeVar
 
@@ -10,9 +11,13 @@ import torch
 from torch import Tensor
 
 from gossamer.algorithms import Algorithm, Choco, DeepSqueeze
+from gossamer.collectives import broadcast
 from gossamer.layout import Layout
 from gossamer.rng import generator
 from gossamer.topology import Schedule, Topology
+from gossamer.transport import Transport, run
+
+log = logging.getLogger("gossamer")
 
 SHAPE = (40, 50)  # of the random tensors
 CANDIDATES = tuple(float(g) for g in np.logspace(0, -3, 20))
@@ -27,6 +32,18 @@ def with_gamma(algorithm: A, topology: Topology | Schedule, seed: int = 0) -> A:
     if getattr(algorithm, "gamma", None) != "auto":
         return algorithm
     return replace(algorithm, gamma=tune_gamma(algorithm, topology, seed))  # type: ignore[type-var]
+
+
+def with_common_gamma(algorithm: A, topology: Topology | Schedule, link: Transport, seed: int) -> A:
+    """Do the same over a network: worker 0 searches and tells the others, who might round differently."""
+    if getattr(algorithm, "gamma", None) != "auto":
+        return algorithm
+    found = torch.tensor(
+        [tune_gamma(algorithm, topology, seed) if link.rank == 0 else 0.0], dtype=torch.float64
+    )
+    run(broadcast(link.rank, link.size, found), link, "search for gamma on worker 0")
+    log.info("gamma = %.4g found for %s on %s", float(found), algorithm, topology.name)
+    return replace(algorithm, gamma=float(found))  # type: ignore[type-var]
 
 
 def tune_gamma(algorithm: Algorithm, topology: Topology | Schedule, seed: int = 0) -> float:
@@ -51,7 +68,7 @@ def tune_gamma(algorithm: Algorithm, topology: Topology | Schedule, seed: int = 
 
 def _gossip(algorithm: Choco | DeepSqueeze, gamma: float, topology: Topology | Schedule, seed: int) -> float:
     """Return what is left of the disagreement after ROUNDS rounds, infinity if it grows."""
-    C, n = algorithm.compressor, topology.n
+    C, n = replace(algorithm.compressor, raw="never"), topology.n  # what rides raw needs no gamma
     # Compression is per tensor, so one vector with a tensor for each worker is all workers at once.
     layout = Layout(tuple(f"worker {i}" for i in range(n)), (SHAPE,) * n)
     x = torch.randn(layout.size, generator=generator(seed, "gamma")).view(n, -1)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from gossamer.compress import Compressor
@@ -74,9 +75,14 @@ class Worker:
         self.x.copy_(before)
         return u
 
+    def zeros(self) -> Tensor:
+        """Return a zero vector for a state: float32 at least, since a state adds up many small changes."""
+        return torch.zeros_like(self.x, dtype=self.layout.scalar_dtype)
+
     def encode(self, compressor: Compressor, v: Tensor) -> Tensor:
         """Return C(v) as a message, with this worker's randomness of this round."""
-        return compressor.encode(v, self.layout, generator(self.seed, "noise", self.t, self.rank))
+        rng = generator(self.seed, "noise", self.t, self.rank)
+        return compressor.encode(v.to(self.layout.dtype), self.layout, rng)
 
     def exchange(self, message: Tensor) -> Post:
         """Send one message to all neighbours and expect one of the same length from each."""

@@ -214,7 +214,7 @@ def test_positions_above_2_to_the_24():
     v = torch.rand(d, generator=generator(1))
     far = torch.tensor([0, 2**24 - 1, 2**24 + 1, 2**24 + 3, d - 2, d - 1])  # float32 rounds the odd ones
     v[far] = torch.tensor([5.0, -6.0, 7.0, -8.0, 9.0, -10.0])
-    compressor = TopK(6.5 / d)
+    compressor = TopK(6 / d)
     decoded = compressor.decode(compressor.encode(v, Layout.flat(d)), Layout.flat(d))
     assert torch.equal(decoded.nonzero().view(-1), far)
     assert torch.equal(decoded[far], v[far])

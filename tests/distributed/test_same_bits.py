@@ -17,7 +17,7 @@ from tests.cases import COMPRESSED, COMPRESSORS, PLAIN
 from tests.problem import simulated, trained
 from tests.processes import run_processes
 
-STEPS = 5
+STEPS = 3
 GRAPHS: dict[str, Topology | Schedule] = {
     "ring": topology.ring(4),
     "irregular": topology.from_edges([(0, 1), (1, 2), (2, 3), (3, 0), (2, 4)]),

@@ -71,7 +71,22 @@ def test_a_killed_peer_is_named():
     assert results[2] is None
     for rank in (1, 3):
         assert isinstance(results[rank], (PeerLost, PeerTimeout)), results
-    assert any(results[rank].peer == 2 for rank in (1, 3)), results
+        assert results[rank].peer == 2, results  # and not a neighbour that is alive
+
+
+def out_of_step(rank: int, n: int) -> str:
+    """Worker 0 makes one step less than the others, then all want the average."""
+    model = Model()
+    optimizer = gossamer.decentralize(sgd(list(model.parameters())), model, algorithm=DPSGD(), deadline=3)
+    advance(model, optimizer, 5 - (rank == 0))
+    with optimizer.consensus():
+        return "went on"
+
+
+def test_workers_out_of_step_raise_and_do_not_abort():
+    results = run_processes(3, out_of_step)
+    assert all(isinstance(error, PeerError) for error in results), results
+    assert any("equally often" in str(error) for error in results), results
 
 
 class Corrupting(TorchTransport):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from gossamer.algorithms.base import Algorithm, warn_of_theory
+from gossamer.algorithms.base import Algorithm, require_common_start, take_compressor, warn_of_theory
 from gossamer.collectives import ring_mean
 from gossamer.compress import Compressor
 from gossamer.compress.base import require_finite
@@ -32,13 +33,15 @@ class AllReduce(Algorithm):
     """
 
     compressor: Compressor | None = None
+    averages: ClassVar[bool] = False  # gradients, not models
 
     def __post_init__(self) -> None:
         if self.compressor is not None:
-            warn_of_theory(self, self.compressor, "unbiased")
+            warn_of_theory(self, take_compressor(self, self.compressor), "unbiased")
 
     def start(self, worker: Worker) -> AllReduceState:
         """Remember the common start where it will be needed."""
+        require_common_start(worker, self)
         return AllReduceState(worker.x.clone() if worker.every > 1 else None)
 
     def round(self, worker: Worker, state: AllReduceState) -> Round:

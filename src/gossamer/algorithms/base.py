@@ -6,7 +6,8 @@ import warnings
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal
 
-from gossamer.compress import Compressor
+from gossamer import compress
+from gossamer.compress import QSGD, Compressor
 from gossamer.errors import TheoryWarning
 from gossamer.layout import Layout
 from gossamer.topology import Schedule, Topology
@@ -27,6 +28,7 @@ class Algorithm(ABC):
 
     varying_graphs: ClassVar[bool] = True  # works when W changes from round to round
     directed_graphs: ClassVar[bool] = True  # works when W is not symmetric
+    averages: ClassVar[bool] = True  # brings workers that start apart to their average
 
     @property
     def early(self) -> bool:
@@ -62,10 +64,13 @@ def require_order(order: str) -> None:
         raise ValueError(f"order={order!r}: use 'adapt-then-combine' or 'combine-then-adapt'")
 
 
-def require_gamma(gamma: Gamma, most: float = 1.0) -> None:
+def require_gamma(gamma: Gamma, most: float = 1.0, *, auto: bool = False) -> None:
     """Raise a ValueError for a consensus step size that cannot be meant."""
-    if gamma != "auto" and not (isinstance(gamma, (int, float)) and 0 < gamma <= most):
-        raise ValueError(f"gamma={gamma!r}: a number above 0 and at most {most:g}, or 'auto'")
+    is_number = isinstance(gamma, (int, float)) and not isinstance(gamma, bool)
+    if not (auto and gamma == "auto") and not (is_number and 0 < gamma <= most):  # type: ignore[operator]
+        raise ValueError(
+            f"gamma={gamma!r}: a number above 0 and at most {most:g}{', or auto' if auto else ''}"
+        )
 
 
 def number(gamma: Gamma) -> float:
@@ -83,11 +88,17 @@ def require_common_start(worker: Worker, algorithm: Algorithm) -> None:
 
 def warn_of_theory(algorithm: Algorithm, compressor: Compressor, needs: Literal["unbiased", "delta"]) -> None:
     """Warn where the theorem of an algorithm does not cover a compressor."""
-    lacks = not compressor.unbiased if needs == "unbiased" else compressor.delta(REFERENCE) <= 0
-    if lacks:
-        promise = "an unbiased compressor" if needs == "unbiased" else "a contraction"
-        warnings.warn(
-            f"the theory of {type(algorithm).__name__} needs {promise}, which {compressor} does not promise",
-            TheoryWarning,
-            stacklevel=4,
-        )
+    if compressor.unbiased if needs == "unbiased" else compressor.delta(REFERENCE) > 0:
+        return
+    promise = "an unbiased compressor" if needs == "unbiased" else "a contraction"
+    remedy = "; QSGD takes scale='contraction'" if needs == "delta" and isinstance(compressor, QSGD) else ""
+    name = type(algorithm).__name__
+    text = f"the theory of {name} needs {promise}, which {compressor} does not promise{remedy}"
+    warnings.warn(text, TheoryWarning, stacklevel=4)
+
+
+def take_compressor(algorithm: Algorithm, compressor: Compressor | str) -> Compressor:
+    """Return the compressor, and let a text such as "topk:0.01" stand for one."""
+    made = compress.make(compressor)
+    object.__setattr__(algorithm, "compressor", made)  # the dataclass is frozen from here on
+    return made

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
 from gossamer.algorithms.base import (
@@ -16,6 +15,7 @@ from gossamer.algorithms.base import (
     require_common_start,
     require_gamma,
     require_order,
+    take_compressor,
     warn_of_theory,
 )
 from gossamer.compress import Compressor
@@ -24,10 +24,13 @@ from gossamer.worker import Round, Worker
 
 @dataclass
 class ChocoState:
-    """x_hat: what the neighbours believe of x_i. s = sum_j w_ij x_hat_j."""
+    """x_hat: what the neighbours believe of x_i. r = s - x_hat with the paper's s = sum_j w_ij x_hat_j.
+
+    r and not s is kept because it vanishes as workers agree, and its rounding errors with it.
+    """
 
     x_hat: Tensor
-    s: Tensor
+    r: Tensor
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,10 @@ class Choco(Algorithm):
 
     def __post_init__(self) -> None:
         require_order(self.order)
-        require_gamma(self.gamma)
+        require_gamma(self.gamma, auto=True)
         if self.x_hat not in ("start", "zero"):
             raise ValueError(f"x_hat={self.x_hat!r}: use 'start' or 'zero'")
-        warn_of_theory(self, self.compressor, "delta")
+        warn_of_theory(self, take_compressor(self, self.compressor), "delta")
 
     @property
     def early(self) -> bool:
@@ -59,20 +62,22 @@ class Choco(Algorithm):
 
     def start(self, worker: Worker) -> ChocoState:
         """Begin where all workers are, or at 0."""
-        if self.x_hat == "zero":
-            return ChocoState(torch.zeros_like(worker.x), torch.zeros_like(worker.x))
-        require_common_start(worker, self)
-        return ChocoState(worker.x.clone(), worker.x.clone())
+        state = ChocoState(x_hat=worker.zeros(), r=worker.zeros())
+        if self.x_hat == "start":
+            require_common_start(worker, self)
+            state.x_hat.copy_(worker.x)
+        return state
 
     def round(self, worker: Worker, state: ChocoState) -> Round:
         """Step, tell the difference, and move towards the neighbours."""
-        C, x, x_hat, s = self.compressor, worker.x, state.x_hat, state.s
+        C, x, x_hat, r = self.compressor, worker.x, state.x_hat, state.r
         if self.order == "adapt-then-combine":
             worker.step()  #                               x  += u
         q = worker.encode(C, x - x_hat)  #                 q   = Q(x - x^)
         inbox = yield worker.exchange(q)
         worker.add(C, x_hat, q)  #                         x^ += q
-        worker.mix(C, s, q, inbox)  #                      s  += sum_j w_ij q_j
+        worker.mix(C, r, q, inbox)  #                      s  += sum_j w_ij q_j
+        worker.add(C, r, q, -1.0)
         if self.order == "combine-then-adapt":
             worker.step()  #                               x  += u
-        x.add_(s - x_hat, alpha=number(self.gamma))  #     x  += gamma (s - x^)
+        x.add_(r, alpha=number(self.gamma))  #             x  += gamma (s - x^)

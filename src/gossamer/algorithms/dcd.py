@@ -7,17 +7,17 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from gossamer.algorithms.base import Algorithm, require_common_start, warn_of_theory
+from gossamer.algorithms.base import Algorithm, require_common_start, take_compressor, warn_of_theory
 from gossamer.compress import Compressor
 from gossamer.worker import Round, Worker
 
 
 @dataclass
 class DCDState:
-    """x_hat: this worker's own replica. s = sum_j w_ij x^_j: all that is used of the neighbours'."""
+    """x_hat: this worker's own replica. r = sum_j w_ij x^_j - x_hat: all that is used of the neighbours'."""
 
     x_hat: Tensor
-    s: Tensor
+    r: Tensor
 
 
 @dataclass(frozen=True)
@@ -30,22 +30,24 @@ class DCD(Algorithm):
 
     compressor: Compressor
     varying_graphs: ClassVar[bool] = False
+    averages: ClassVar[bool] = False  # workers must start together
 
     def __post_init__(self) -> None:
-        warn_of_theory(self, self.compressor, "unbiased")
+        warn_of_theory(self, take_compressor(self, self.compressor), "unbiased")
 
     def start(self, worker: Worker) -> DCDState:
         """All replicas are the common x_0, and rows of W sum to 1."""
         require_common_start(worker, self)
-        return DCDState(worker.x.clone(), worker.x.clone())
+        return DCDState(x_hat=worker.zeros().copy_(worker.x), r=worker.zeros())
 
     def round(self, worker: Worker, state: DCDState) -> Round:
         """Compress the whole move, then make it."""
-        C, x, x_hat, s = self.compressor, worker.x, state.x_hat, state.s
+        C, x, x_hat, r = self.compressor, worker.x, state.x_hat, state.r
         worker.step()
         u = x - x_hat  #                                   u    = all steps since the last round
-        own = worker.encode(C, s + u - x_hat)  #           z    = sum_j w_ij x^_j + u - x_i
+        own = worker.encode(C, r + u)  #                   z    = sum_j w_ij x^_j + u - x_i
         inbox = yield worker.exchange(own)
-        worker.add(C, x_hat, own)
-        worker.mix(C, s, own, inbox)  #                    x^_j += C(z_j), summed with w_ij
-        x.copy_(x_hat)  #                                  x_i += C(z_i)
+        worker.add(C, x_hat, own)  #                       x^_i += C(z_i)
+        worker.mix(C, r, own, inbox)  #                    x^_j += C(z_j), summed with w_ij
+        worker.add(C, r, own, -1.0)
+        x.copy_(x_hat)  #                                  x_i  = x^_i

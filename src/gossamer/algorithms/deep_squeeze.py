@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from gossamer.algorithms.base import Algorithm, Gamma, number, require_gamma, warn_of_theory
+from gossamer.algorithms.base import Algorithm, Gamma, number, require_gamma, take_compressor, warn_of_theory
 from gossamer.compress import Compressor
 from gossamer.worker import Round, Worker
 
@@ -31,12 +30,12 @@ class DeepSqueeze(Algorithm):
     gamma: Gamma = "auto"  # consensus step size
 
     def __post_init__(self) -> None:
-        require_gamma(self.gamma)
-        warn_of_theory(self, self.compressor, "delta")
+        require_gamma(self.gamma, auto=True)
+        warn_of_theory(self, take_compressor(self, self.compressor), "delta")
 
     def start(self, worker: Worker) -> DeepSqueezeState:
         """Nothing has been kept back."""
-        return DeepSqueezeState(torch.zeros_like(worker.x))
+        return DeepSqueezeState(worker.zeros())
 
     def round(self, worker: Worker, state: DeepSqueezeState) -> Round:
         """Step, send model plus memory, move towards what was received."""
@@ -46,5 +45,7 @@ class DeepSqueeze(Algorithm):
         own = worker.encode(C, delta)
         inbox = yield worker.exchange(own)
         worker.add(C, delta, own, -1.0)  #                 delta = v - C(v)
-        worker.mix(C, x, own, inbox, eta)
-        worker.add(C, x, own, -eta)  #                     x    += eta (sum_j w_ij C(v_j) - C(v_i))
+        pull = worker.zeros()  #                           apart, so that x is rounded once
+        worker.mix(C, pull, own, inbox)
+        worker.add(C, pull, own, -1.0)
+        x.add_(pull, alpha=eta)  #                         x    += eta (sum_j w_ij C(v_j) - C(v_i))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from gossamer.algorithms.base import Algorithm, Order, require_gamma, require_order
 from gossamer.compress import Identity
 from gossamer.worker import Round, Worker
+
+FULL_PRECISION = Identity()
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class DPSGD(Algorithm):
 
     def round(self, worker: Worker, state: None) -> Round:
         """Step before or after the exchange."""
-        C = Identity()
+        C = FULL_PRECISION
         if self.order == "adapt-then-combine":
             worker.step()  #                                   x += u
         own = worker.encode(C, worker.x)
         inbox = yield worker.exchange(own)
-        pull = torch.zeros_like(worker.x)
+        pull = worker.zeros()
         worker.mix(C, pull, own, inbox)
         worker.add(C, pull, own, -1.0)  #                      sum_j w_ij x_j - x_i
         if self.order == "combine-then-adapt":

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gossamer.algorithms.base import Algorithm, require_common_start, warn_of_theory
+from gossamer.algorithms.base import Algorithm, require_common_start, take_compressor, warn_of_theory
 from gossamer.compress import Compressor
 from gossamer.worker import Round, Worker
 
@@ -34,9 +34,10 @@ class ECD(Algorithm):
 
     compressor: Compressor
     varying_graphs: ClassVar[bool] = False
+    averages: ClassVar[bool] = False  # workers must start together
 
     def __post_init__(self) -> None:
-        warn_of_theory(self, self.compressor, "unbiased")
+        warn_of_theory(self, take_compressor(self, self.compressor), "unbiased")
 
     def start(self, worker: Worker) -> ECDState:
         """All estimates are the common x_1."""

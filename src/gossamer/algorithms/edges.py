@@ -65,14 +65,15 @@ def draw_edge(worker: Worker, j: int, rank: int, c: int, matrices: list[Tensor])
 
 def orthonormal(v: Tensor) -> Tensor:
     """Return v with orthonormal columns (Gram-Schmidt, in order, eps 1e-8)."""
-    v = v.clone()
+    dtype = v.dtype
+    v = v.to(torch.promote_types(dtype, torch.float32), copy=True)  # eps would vanish in half precision
     for i in range(v.shape[1]):
         column = v[:, i]
         column /= torch.linalg.vector_norm(column) + 1e-8
         if i + 1 < v.shape[1]:
             rest = v[:, i + 1 :]
             rest -= torch.outer(column, column @ rest)
-    return v
+    return v.to(dtype)
 
 
 def seal_products(products: list[Tensor]) -> Tensor:

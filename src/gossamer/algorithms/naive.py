@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from gossamer.algorithms.base import Algorithm
+from gossamer.algorithms.base import Algorithm, take_compressor
 from gossamer.compress import Compressor
 from gossamer.worker import Round, Worker
 
@@ -18,6 +19,10 @@ class NaiveQuantized(Algorithm):
     """
 
     compressor: Compressor
+    averages: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        take_compressor(self, self.compressor)
 
     @property
     def early(self) -> bool:

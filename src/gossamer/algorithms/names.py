@@ -43,6 +43,10 @@ def make(
         if compressor is not None or given:
             raise ValueError("give the compressor and options to the algorithm object itself")
         return spec
+    if not isinstance(spec, str):
+        raise ValueError(
+            f"an algorithm is a name such as 'choco' or an object such as Choco('sign'), not {spec!r}"
+        )
     name, _, rank = spec.strip().lower().partition(":")
     name = name.replace("-", "").replace("_", "")
     if name not in NAMES:

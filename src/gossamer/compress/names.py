@@ -22,13 +22,17 @@ def make(spec: str | Compressor) -> Compressor:
     """
     if isinstance(spec, Compressor):
         return spec
+    if not isinstance(spec, str):
+        raise ValueError(
+            f"a compressor is a text such as 'topk:0.01' or an object such as TopK(0.01), not {spec!r}"
+        )
     name, *options = spec.strip().lower().split(":")
     name = name.replace("-", "").replace("_", "")
     if name not in NAMES:
         raise ValueError(nearest("compressor", name, NAMES))
     try:
         return NAMES[name](options)
-    except (ValueError, IndexError) as error:
+    except ValueError as error:
         raise ValueError(f"compressor '{spec}': {error}") from error
 
 

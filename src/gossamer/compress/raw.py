@@ -88,12 +88,8 @@ def _rides_raw(policy: RawPolicy, name: str, shape: tuple[int, ...]) -> bool:
         return Layout((name,), (shape,)).size <= policy
     if isinstance(policy, tuple):
         return any(fnmatchcase(name, pattern) for pattern in policy)
-    if callable(policy):
-        return bool(policy(name, shape))
-    raise ValueError(
-        f"raw={policy!r}: use 'auto', 'vectors', 'never', a size, a tuple of name patterns "
-        f"or a function of name and shape"
-    )
+    assert callable(policy), "parts_of has checked"
+    return bool(policy(name, shape))
 
 
 def _split(layout: Layout, rides_raw: list[bool]) -> tuple[Part, Part]:

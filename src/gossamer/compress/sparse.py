@@ -6,6 +6,7 @@ TopK(0.01, values=Cast("fp16")) or RandomK(0.1, values=QSGD(4)).
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -27,7 +28,7 @@ FULL_PRECISION = Identity()
 
 @dataclass(frozen=True)
 class _Sparse(Compressor):
-    """What top-k and random-k share: k = max(1, int(ratio * size)) entries of every tensor."""
+    """What top-k and random-k share: k = ceil(ratio * size) entries of every tensor."""
 
     ratio: float = 0.01
     values: Compressor = FULL_PRECISION
@@ -38,7 +39,8 @@ class _Sparse(Compressor):
 
     def counts(self, layout: Layout) -> tuple[int, ...]:
         """Return k for every tensor."""
-        return tuple(min(size, max(1, int(self.ratio * size))) for size in layout.sizes)
+        slack = 1e-9  # 0.1 * 30 is a little more than 3
+        return tuple(math.ceil(self.ratio * size - slack) for size in layout.sizes)
 
     def value_layout(self, layout: Layout) -> Layout:
         """Return the layout of the values that are sent."""

@@ -84,7 +84,7 @@ def make(spec: str | Topology | Schedule, n: int, seed: int = 0) -> Topology | S
         raise ValueError(f"a topology is a name such as 'ring', a Topology or a Schedule, not {spec!r}")
     text, weights = _split_weights(spec)
     written, colon, rest = text.partition(":")
-    name = written.replace("_", "-")
+    name = written.strip().lower().replace("_", "-")
     if name not in _ENTRIES:
         raise unknown_name("topology", written, NAMES)
     entry = _ENTRIES[name]

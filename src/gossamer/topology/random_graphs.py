@@ -11,12 +11,16 @@ from gossamer.topology.graph import Topology
 from gossamer.topology.weights import Weights, weigh
 
 
-def random_regular(n: int, degree: int = 3, seed: int = 0, weights: Weights = "metropolis") -> Topology:
-    """Draw a connected graph in which every worker has `degree` neighbours.
+def random_regular(
+    n: int, degree: int | None = None, seed: int = 0, weights: Weights = "metropolis"
+) -> Topology:
+    """Draw a connected graph in which every worker has `degree` neighbours: 3, or what n allows.
 
     Such graphs are expanders: their gap hardly shrinks with n (Friedman 2008).
     """
     n = worker_count(n)
+    if degree is None:
+        degree = min(3, n - 1) if n % 2 == 0 else min(4, n - 1)  # an odd n has no graph of odd degree
     _check_degree(n, degree)
     rng = random.Random(seed)  # noqa: S311 - repeatable on purpose
     graph = nx.random_regular_graph(degree, n, seed=rng)
@@ -26,13 +30,17 @@ def random_regular(n: int, degree: int = 3, seed: int = 0, weights: Weights = "m
 
 
 def small_world(
-    n: int, neighbours: int = 4, rewire: float = 0.1, seed: int = 0, weights: Weights = "metropolis"
+    n: int, neighbours: int | None = None, rewire: float = 0.1, seed: int = 0, weights: Weights = "metropolis"
 ) -> Topology:
-    """Draw a ring with `neighbours` nearest neighbours, each edge then rewired with probability `rewire`.
+    """Draw a ring with `neighbours` nearest neighbours (4), each edge rewired with probability `rewire`.
 
     Watts, Strogatz 1998, "Collective dynamics of small-world networks", redrawn until connected.
     """
     n = worker_count(n)
+    if neighbours is None and n < 3:
+        return weigh("small-world", nx.path_graph(n), weights)
+    if neighbours is None:
+        neighbours = min(4, (n - 1) // 2 * 2)
     if not is_integer(neighbours) or neighbours % 2 or neighbours < 2:
         raise ValueError(f"neighbours must be 2, 4, 6, ..., half of them on each side, not {neighbours!r}")
     if neighbours >= n:

@@ -14,12 +14,13 @@ from gossamer.worker import Mail, Post, Round
 class Transport(ABC):
     """A worker's end of the network.
 
-    `post` begins a phase and returns at once; `wait` ends it. Phases end in the order in which
-    they began. Messages between two workers arrive in the order in which they were sent.
+    `post` begins a phase and returns at once; `wait` ends it. Several phases may be under way and
+    be waited for in any order; two workers' messages meet in the order in which they were posted.
     """
 
     rank: int
     size: int
+    deadline: float  # seconds that `wait` waits
     sent: Counter[int]  # bytes of the buffers posted, by peer
     received: Counter[int]
     waited: float  # seconds spent in `wait`
@@ -78,7 +79,7 @@ class Alone(Transport):
     """The transport of a single worker: there is nobody to talk to."""
 
     def __init__(self) -> None:
-        self.rank, self.size = 0, 1
+        self.rank, self.size, self.deadline = 0, 1, 0.0
         self.sent, self.received, self.waited = Counter(), Counter(), 0.0
 
     def post(self, post: Post, phase: str) -> None:

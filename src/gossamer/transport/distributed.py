@@ -7,7 +7,9 @@ import os
 import re
 import sys
 import time
+import zlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -19,6 +21,7 @@ from gossamer.errors import PeerLost, PeerTimeout
 from gossamer.transport.base import Alone, Transport
 from gossamer.worker import Mail, Post
 
+NO_ANSWER = "did not answer"
 START_UP = timedelta(seconds=300)  # eight cold interpreters on a busy machine take a minute
 
 
@@ -43,6 +46,8 @@ class TorchTransport(Transport):
     def __init__(self, group: dist.ProcessGroup | None = None, deadline: float = 300.0) -> None:
         if deadline <= 0:
             raise ValueError(f"deadline={deadline}: the seconds to wait for a peer, above 0")
+        if group is not None and dist.get_rank(group) < 0:
+            raise ValueError("this process is not in the process group; call it on the group's members only")
         self._group = group
         self.deadline = deadline
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
@@ -57,18 +62,20 @@ class TorchTransport(Transport):
             for j in sorted(post.expect)
         }
         outbox = {j: post.send[j].to(self._device) for j in sorted(post.send)}
-        ops = [self._op(dist.irecv, j, buffer) for j, buffer in inbox.items()]
-        ops += [self._op(dist.isend, j, message) for j, message in outbox.items()]
-        began = time.monotonic()
-        try:
-            works = dist.batch_isend_irecv(ops) if ops else []
-        except RuntimeError as error:  # a connection that is already known to be dead
-            raise PeerLost([*inbox, *outbox][0], phase, 0.0, _lost(error)) from error
+        ops: list[tuple[int, Callable[..., dist.Work | None], Tensor]]
+        ops = [(j, dist.irecv, buffer) for j, buffer in inbox.items()]
+        ops += [(j, dist.isend, message) for j, message in outbox.items()]
+        ticket = _Ticket(phase, time.monotonic(), inbox, [], list(outbox.values()))
+        if (
+            self._device.type == "cuda"
+        ):  # NCCL must have all of a phase at once; the first peer stands for all
+            batch = [dist.P2POp(op, t, self._global(j), self._group) for j, op, t in ops]
+            ticket.works = [(ops[0][0], work) for work in (dist.batch_isend_irecv(batch) if batch else [])]
+        else:
+            ticket.works = [(j, self._begin(op, t, j, phase)) for j, op, t in ops]
         for j, message in outbox.items():
             self.sent[j] += message.numel()
-        # NCCL answers with one work for the whole batch; then the first peer stands for all
-        peers = [*inbox, *outbox][: len(works)]
-        return _Ticket(phase, began, inbox, list(zip(peers, works, strict=True)), list(outbox.values()))
+        return ticket
 
     def wait(self, ticket: _Ticket) -> Mail:
         """Wait for receives and sends until the deadline, counted from now."""
@@ -87,10 +94,19 @@ class TorchTransport(Transport):
     def close(self) -> None:
         """Nothing to do: the group belongs to whoever made it."""
 
-    def _op(self, kind: object, peer: int, buffer: Tensor) -> dist.P2POp:
-        group = self._group or dist.group.WORLD
-        assert group is not None, "the default group exists: the constructor has asked it for its rank"
-        return dist.P2POp(kind, buffer, dist.get_global_rank(group, peer), group)  # type: ignore[arg-type]
+    def _begin(self, op: Callable[..., dist.Work | None], buffer: Tensor, peer: int, phase: str) -> dist.Work:
+        # The tag keeps phases apart: workers out of step time out instead of reading each other's
+        # messages, and gloo would end the process over one that is too long. 0 is for collectives.
+        tag = 1 + zlib.crc32(phase.encode()) % (2**31 - 2)
+        try:
+            work = op(buffer, self._global(peer), self._group, tag)
+        except RuntimeError as error:  # a connection that is already known to be dead
+            raise PeerLost(peer, phase, 0.0, _lost(error)) from error
+        assert work is not None, "this process belongs to the group: the constructor has asked for its rank"
+        return work
+
+    def _global(self, peer: int) -> int:
+        return peer if self._group is None else dist.get_global_rank(self._group, peer)
 
 
 def connect(group: dist.ProcessGroup | None = None, deadline: float = 300.0) -> Transport:
@@ -124,7 +140,7 @@ def _leave() -> None:
 def _peer_error(error: RuntimeError, peer: int, phase: str, age: float) -> PeerLost | PeerTimeout:
     text = str(error).lower()
     if "timed out" in text or "timeout" in text:
-        return PeerTimeout(peer, phase, age, "did not answer")
+        return PeerTimeout(peer, phase, age, NO_ANSWER)
     return PeerLost(peer, phase, age, _lost(error))
 
 
