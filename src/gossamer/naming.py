@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 
-def nearest(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return the error text for an unknown name, with the likeliest one first."""
-    names = list(known)
-    close = get_close_matches(name, names, n=1, cutoff=0.4)
-    hint = f"did you mean '{close[0]}'? " if close else ""
-    return f"no {kind} is called '{name}'; {hint}there are: {', '.join(names)}"
+def unknown_name(what: str, name: str, names: Iterable[str]) -> ValueError:
+    """Build the error for a name that does not exist; one that is like it comes first."""
+    known = list(names)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    others = ", ".join(other for other in known if other not in near)
+    hint = f"did you mean {near[0]!r}? There are also {others}" if near else f"there are {others}"
+    return ValueError(f"unknown {what} {name!r}: {hint}")

@@ -16,7 +16,7 @@ from gossamer.algorithms.ecd import ECD
 from gossamer.algorithms.naive import NaiveQuantized
 from gossamer.algorithms.power_gossip import PowerGossip
 from gossamer.compress import Compressor
-from gossamer.naming import nearest
+from gossamer.naming import unknown_name
 
 NAMES: dict[str, type[Algorithm]] = {
     "allreduce": AllReduce,
@@ -50,7 +50,7 @@ def make(
     name, _, rank = spec.strip().lower().partition(":")
     name = name.replace("-", "").replace("_", "")
     if name not in NAMES:
-        raise ValueError(nearest("algorithm", name, NAMES))
+        raise unknown_name("algorithm", name, NAMES)
     kind = NAMES[name]
     if rank:
         given["rank"] = int(rank) if rank.isdigit() else rank

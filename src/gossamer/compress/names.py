@@ -10,7 +10,7 @@ from gossamer.compress.lowrank import LowRank
 from gossamer.compress.qsgd import QSGD
 from gossamer.compress.sign import Sign
 from gossamer.compress.sparse import RandomK, TopK
-from gossamer.naming import nearest
+from gossamer.naming import unknown_name
 
 
 def make(spec: str | Compressor) -> Compressor:
@@ -29,7 +29,7 @@ def make(spec: str | Compressor) -> Compressor:
     name, *options = spec.strip().lower().split(":")
     name = name.replace("-", "").replace("_", "")
     if name not in NAMES:
-        raise ValueError(nearest("compressor", name, NAMES))
+        raise unknown_name("compressor", name, NAMES)
     try:
         return NAMES[name](options)
     except ValueError as error:

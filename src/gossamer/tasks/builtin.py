@@ -12,7 +12,7 @@ from torch.nn import Module
 from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
-from gossamer.naming import nearest
+from gossamer.naming import unknown_name
 from gossamer.tasks import files, models
 from gossamer.tasks.base import Batch, Task, classification, mean_over_batches
 
@@ -115,7 +115,7 @@ TASKS: dict[str, Callable[[str, Path | None], Task]] = {
 def _choose(task: str, name: str, networks: dict[str, Callable[[], Module]]) -> Callable[[], Module]:
     """Return the network of this name; without one, the first."""
     if name and name not in networks:
-        raise ValueError(nearest(f"model of the {task} task", name, networks))
+        raise unknown_name(f"model of the {task} task", name, networks)
     return networks[name or next(iter(networks))]
 
 

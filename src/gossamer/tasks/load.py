@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from gossamer.naming import nearest
+from gossamer.naming import unknown_name
 from gossamer.tasks.base import Task
 from gossamer.tasks.builtin import TASKS
 
@@ -17,7 +17,7 @@ def load_task(spec: str, model: str = "", data: str | Path | None = None) -> Tas
         return TASKS[spec](model, Path(data).expanduser() if data else None)
     path = Path(spec).expanduser()
     if path.suffix != ".py":
-        raise ValueError(nearest("task", spec, TASKS) + "; or name a Python file of your own")
+        raise ValueError(f"{unknown_name('task', spec, TASKS)}; or name a Python file of your own")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     return _from_file(path)

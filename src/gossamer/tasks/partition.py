@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer.naming import nearest
+from gossamer.naming import unknown_name
 from gossamer.rng import generator, seed_of
 
 KINDS = ("iid", "iid-fixed", "dirichlet", "sorted")
@@ -40,7 +40,7 @@ class Sampler:
     def __post_init__(self) -> None:
         name, _, alpha = self.kind.partition(":")
         if name not in KINDS:
-            raise ValueError(nearest("partition", name, KINDS))
+            raise unknown_name("partition", name, KINDS)
         if name == "dirichlet" and not _is_positive(alpha):
             raise ValueError(f"partition '{self.kind}': give alpha above 0, as in dirichlet:0.1")
         if name in ("dirichlet", "sorted") and self.labels is None:

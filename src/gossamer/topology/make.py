@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gossamer.naming import unknown_name
 from gossamer.topology import convert, random_graphs, schedule, static
-from gossamer.topology.check import unknown_name, worker_count
+from gossamer.topology.check import worker_count
 from gossamer.topology.graph import Topology
 from gossamer.topology.schedule import Schedule
 from gossamer.topology.weights import RULE_NAMES, rule_name

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 import networkx as nx
 import numpy as np
 
-from gossamer.topology.check import is_integer, unknown_name
+from gossamer.naming import unknown_name
+from gossamer.topology.check import is_integer
 from gossamer.topology.fastest import fastest
 from gossamer.topology.graph import TOLERANCE, Links, Matrix, Topology
 
