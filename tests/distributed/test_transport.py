@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +19,7 @@ from gossamer.testing.transports import check_transport
 from gossamer.transport import TorchTransport
 from gossamer.worker import Mail
 from tests.problem import Model, advance, sgd, trained
-from tests.processes import run_processes
+from tests.processes import free_port, run_processes
 
 
 def conformance(rank: int, n: int) -> str:
@@ -87,6 +90,40 @@ def test_workers_out_of_step_raise_and_do_not_abort():
     results = run_processes(3, out_of_step)
     assert all(isinstance(error, PeerError) for error in results), results
     assert any("equally often" in str(error) for error in results), results
+
+
+LEAVING = """
+import pathlib, sys
+import gossamer
+from tests.problem import Model, advance, sgd
+model = Model()
+optimizer = gossamer.decentralize(sgd(list(model.parameters())), model, algorithm="dpsgd", deadline=200)
+try:
+    advance(model, optimizer, 3)
+    if optimizer.rank == 2:
+        sys.exit(1)
+    advance(model, optimizer, 100)
+except gossamer.PeerError as error:
+    pathlib.Path(__file__).with_name(f"{optimizer.rank}.txt").write_text(str(error))
+    raise
+"""
+
+
+def test_a_worker_that_leaves_is_noticed_long_before_the_deadline(tmp_path):
+    root = Path(__file__).resolve().parents[2]
+    (tmp_path / "train.py").write_text(LEAVING)
+    common = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    common |= {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    workers = [  # without torchrun, which would end the others as soon as one has failed
+        subprocess.Popen(
+            [sys.executable, str(tmp_path / "train.py")], env={**os.environ, **common, "RANK": str(rank)}
+        )
+        for rank in range(3)
+    ]
+    codes = [worker.wait(timeout=150) for worker in workers]
+    assert all(codes), codes
+    for rank in (0, 1):
+        assert "worker 2 was lost" in (tmp_path / f"{rank}.txt").read_text()
 
 
 class Corrupting(TorchTransport):

@@ -17,11 +17,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gossamer.errors import PeerLost, PeerTimeout
+from gossamer.errors import PeerError, PeerLost, PeerTimeout
 from gossamer.transport.base import Alone, Transport
 from gossamer.worker import Mail, Post
 
 NO_ANSWER = "did not answer"
+GOODBYE = 5.0  # seconds
 START_UP = timedelta(seconds=300)  # eight cold interpreters on a busy machine take a minute
 
 
@@ -117,23 +118,31 @@ def connect(group: dist.ProcessGroup | None = None, deadline: float = 300.0) -> 
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=START_UP
         )
-        atexit.register(_leave)
+        transport = TorchTransport(None, deadline)
+        atexit.register(_leave, transport)
+        return transport
     return TorchTransport(group, deadline)
 
 
-def _leave() -> None:
+def _leave(transport: TorchTransport) -> None:
     """Leave the group that `connect` made.
 
-    A peer that exits right after its last send can break the receiver, so all leave together;
-    but a worker that failed does not wait for the others.
+    A peer that exits right after its last send can break the receiver, so workers say goodbye to
+    those they have talked to. One that failed does not, and nobody waits long for an answer: the
+    others may still be busy, or wait for a message that will never come.
     """
     if not dist.is_initialized():
         return
     if not hasattr(sys, "last_value"):
+        peers = sorted({*transport.sent, *transport.received})
+        word = torch.zeros(1, dtype=torch.uint8)
+        transport.deadline = GOODBYE
         try:
-            dist.monitored_barrier(timeout=timedelta(seconds=30))
-        except (RuntimeError, ValueError):
-            return  # the others are gone, which is no longer this worker's concern
+            transport.wait(
+                transport.post(Post(dict.fromkeys(peers, word), dict.fromkeys(peers, 1)), "goodbye")
+            )
+        except PeerError:
+            return  # they are gone or busy; the sockets close with this process
     dist.destroy_process_group()
 
 
