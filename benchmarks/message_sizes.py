@@ -17,6 +17,7 @@ import gossamer
 from benchmarks.record import write
 from gossamer.algorithms import Algorithm, Choco, PowerGossip
 from gossamer.layout import Layout
+from gossamer.tasks.models import resnet
 
 SPECS = [
     "identity",
@@ -42,26 +43,8 @@ SPECS = [
 
 
 def resnet20() -> dict[str, tuple[int, ...]]:
-    """Return the shapes of ResNet-20 with 1x1 convolutions where the width changes."""
-    shapes: dict[str, tuple[int, ...]] = {"conv.weight": (16, 3, 3, 3)}
-
-    def norm(name: str, width: int) -> None:
-        shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (width,)
-
-    norm("norm", 16)
-    before = 16
-    for stage, width in enumerate((16, 32, 64)):
-        for block in range(3):
-            name = f"stage{stage}.{block}"
-            for i, inputs in enumerate((before, width)):
-                shapes[f"{name}.conv{i}.weight"] = (width, inputs, 3, 3)
-                norm(f"{name}.norm{i}", width)
-            if before != width:
-                shapes[f"{name}.shortcut.weight"] = (width, before, 1, 1)
-                norm(f"{name}.shortcut_norm", width)
-            before = width
-    shapes |= {"linear.weight": (10, 64), "linear.bias": (10,)}
-    return shapes
+    """Return the shapes of ResNet-20's parameters."""
+    return {name: tuple(p.shape) for name, p in resnet(20).named_parameters()}
 
 
 def bytes_a_message(algorithm: Algorithm, rounds: int) -> list[int]:

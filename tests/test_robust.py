@@ -189,6 +189,20 @@ def test_workers_with_other_optimizers_are_stopped():
     assert run_threads(3, work) == [True] * 3
 
 
+def test_workers_with_another_optimizer_state_are_stopped():
+    def work(link):
+        model = Model()
+        inner = torch.optim.Adam(model.parameters())
+        for p in model.parameters():
+            p.grad = torch.full_like(p, 1.0 + (link.rank == 2))
+        inner.step()
+        with pytest.raises(gossamer.MismatchError, match=r"worker 2 differs in 'optimizer\.state'"):
+            wrap(model, link, inner)
+        return True
+
+    assert run_threads(3, work) == [True] * 3
+
+
 def test_copies_of_the_optimizer_are_refused():
     optimizer = wrap(small())
     for copying in (copy.deepcopy, pickle.dumps):

@@ -25,6 +25,7 @@ from gossamer.topology import Schedule, Topology
 from gossamer.topology import make as make_topology
 from gossamer.transport import START_UP, Transport, agree, connect, run
 from gossamer.tuning import with_common_gamma
+from gossamer.wire import as_bytes
 
 log = logging.getLogger("gossamer")
 
@@ -132,16 +133,21 @@ def _describe_optimizer(optimizer: Optimizer) -> dict[str, str]:
     """Return the optimizer's kind, settings and state as text, since a difference would grow in silence."""
     groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
     state = optimizer.state_dict()["state"]
-    digest = hashlib.sha256(repr([(k, _plain(v)) for k, v in sorted(state.items())]).encode()).hexdigest()
     return {
         "optimizer": type(optimizer).__name__,
         "optimizer.groups": repr(groups),
-        "optimizer.state": digest[:16] if state else "none",
+        "optimizer.state": _digest(state) if state else "none",
     }
 
 
-def _plain(state: dict[str, Any]) -> list[tuple[str, Any]]:
-    return [(k, v.tolist() if isinstance(v, Tensor) else v) for k, v in state.items()]
+def _digest(state: dict[int, dict[str, Any]]) -> str:
+    """Return a short hash of an optimizer's state: of the tensors' bytes, which may be many."""
+    digest = hashlib.sha256()
+    for index, values in sorted(state.items()):
+        for name, value in values.items():
+            digest.update(f"{index} {name} ".encode())
+            digest.update(as_bytes(value).numpy().data if isinstance(value, Tensor) else repr(value).encode())
+    return digest.hexdigest()[:16]
 
 
 def _warn_of_threads(link: Transport) -> None:
