@@ -6,7 +6,9 @@ export OMP_NUM_THREADS = 1
 
 .PHONY: demo test study lint clean
 demo: $(VENV)/demo.done
-	$(BIN)/torchrun --standalone --nproc-per-node 8 examples/digits.py
+	rm -rf runs/demo
+	$(BIN)/gossamer train --task digits --workers 8 --algorithm choco --compressor topk:0.01 --epochs 30 --out runs/demo
+	$(BIN)/gossamer report runs/demo
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal

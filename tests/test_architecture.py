@@ -16,16 +16,20 @@ SOURCE = ROOT / "src" / "gossamer"
 # Every module may import from its own layer and from those before it.
 LAYERS = [
     {"errors", "layout", "rng", "naming", "tree"},
-    {"wire", "topology"},
+    {"wire", "topology", "network"},
     {"compress"},
     {"worker"},
-    {"collectives", "lockstep"},
+    {"collectives", "lockstep", "clock"},
     {"algorithms"},
     {"flat", "settings", "tuning", "transport"},
     {"buffers", "member"},
     {"simulation", "average", "optimizer"},
     {"decentralize"},
     {"testing", "tasks"},
+    {"runs"},
+    {"report"},
+    {"cli"},
+    {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

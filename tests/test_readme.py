@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -44,19 +46,44 @@ def evaluate(model):
 """
     script = tmp_path / "train.py"
     script.write_text(before + "\n".join(lines))
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        str(script),
-    ]
+    command = [*TORCHRUN, str(script)]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     shown = [(tmp_path / rank).read_text() for rank in "01"]
     assert shown[0] == shown[1], "both workers evaluate the same average model"
+
+
+@pytest.mark.timeout(600)
+def test_the_commands_run(tmp_path):
+    commands = re.findall(r"^gossamer [^#\n]+", README, re.MULTILINE)
+    assert {command.split()[1] for command in commands} >= {
+        "train",
+        "simulate",
+        "compare",
+        "report",
+        "export",
+    }
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, "-m", *shlex.split(command)],
+            env=ENVIRONMENT,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    assert (tmp_path / "runs/digits-choco-1/report.html").stat().st_size > 10_000
+    assert (tmp_path / "model.safetensors").exists()
+
+
+def test_the_whole_script_learns():
+    command = [*TORCHRUN, str(ROOT / "examples" / "digits.py")]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    last = re.findall(r"average model ([\d.]+)%", done.stdout)[-1]
+    assert float(last) > 90
 
 
 def test_make_targets_exist():

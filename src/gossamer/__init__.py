@@ -6,6 +6,7 @@ from gossamer import algorithms, compress, testing, topology
 from gossamer.average import Averaged, average, simulate_average
 from gossamer.decentralize import decentralize
 from gossamer.errors import (
+    Diverged,
     GossamerError,
     MismatchError,
     PeerError,
@@ -23,6 +24,7 @@ __version__ = version("gossamer")
 __all__ = [
     "Averaged",
     "DecentralizedOptimizer",
+    "Diverged",
     "GossamerError",
     "MismatchError",
     "PeerError",

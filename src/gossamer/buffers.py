@@ -20,9 +20,8 @@ BufferPolicy = Literal["average", "local"]
 class Buffers:
     """The buffers of a model that `consensus()` averages."""
 
-    def __init__(self, model: Module, policy: BufferPolicy) -> None:
-        if policy not in ("average", "local"):
-            raise ValueError(f"buffers={policy!r}: use 'average' or 'local'")
+    def __init__(self, model: Module, policy: str) -> None:
+        require_policy(policy)
         self._model, self._policy = model, policy
 
     def read(self) -> list[Tensor]:
@@ -37,6 +36,12 @@ class Buffers:
         if self._policy == "local":
             return []
         return by_kind({name: b for name, b in saved_buffers(self._model).items() if b.is_floating_point()})
+
+
+def require_policy(policy: str) -> None:
+    """Raise a ValueError for an unknown policy."""
+    if policy not in ("average", "local"):
+        raise ValueError(f"buffers={policy!r}: use 'average' or 'local'")
 
 
 def saved_buffers(model: Module) -> dict[str, Tensor]:

@@ -1,12 +1,12 @@
 """What all workers do together, as rounds over point-to-point messages.
 
 Written like an algorithm, so that every transport and the simulation have them for free:
-an exact average, a broadcast from worker 0, and agreement on one complaint.
+an exact average, rows gathered from all, a broadcast from worker 0, and agreement on one complaint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from torch import Tensor
 
@@ -28,9 +28,15 @@ def ring_mean(rank: int, n: int, v: Tensor) -> Round:
         arriving = pieces[(rank - p - 1) % n]
         arriving.add_((yield from _pass_on(pieces[(rank - p) % n], right, left, arriving)))
     pieces[(rank + 1) % n].div_(n)
+    yield from gather(rank, n, [*pieces[1:], pieces[0]])  # worker i has completed piece i + 1
+
+
+def gather(rank: int, n: int, rows: Sequence[Tensor]) -> Round:
+    """Fill in all rows, of which each worker brings its own; rows[i] has the same length everywhere."""
+    right, left = (rank + 1) % n, (rank - 1) % n
     for p in range(n - 1):
-        arriving = pieces[(rank - p) % n]
-        arriving.copy_((yield from _pass_on(pieces[(rank + 1 - p) % n], right, left, arriving)))
+        arriving = rows[(rank - p - 1) % n]
+        arriving.copy_((yield from _pass_on(rows[(rank - p) % n], right, left, arriving)))
 
 
 def broadcast(rank: int, n: int, v: Tensor) -> Round:

@@ -5,7 +5,8 @@ GossamerError
 ├── PeerError        a neighbour did not do its part
 │   ├── PeerTimeout  it stayed silent past the deadline
 │   └── PeerLost     its connection broke
-└── MismatchError    workers were started with different settings
+├── MismatchError    workers were started with different settings
+└── Diverged         numbers are no longer finite; also a ValueError
 
 Mistakes in the arguments of a call are plain ValueErrors that say what to do instead.
 TheoryWarning marks combinations that run but that no theorem covers.
@@ -66,6 +67,10 @@ class MismatchError(GossamerError):
             f"worker {self.rank} differs in '{self.field}': it has {self.found}, worker 0 has "
             f"{self.expected}; start all workers with the same settings"
         )
+
+
+class Diverged(GossamerError, ValueError):  # noqa: N818 - the word says it
+    """Training has left the finite numbers, or is far on its way out of them."""
 
 
 class TheoryWarning(UserWarning):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gossamer.worker import Mail, Post, Round
 
@@ -15,13 +15,18 @@ def advance(r: Round, inbox: Mail | None) -> Post | None:
         return None
 
 
-def lockstep(rounds: Sequence[Round]) -> list[int]:
-    """Run one round of every worker and return the bytes each has sent."""
+def lockstep(rounds: Sequence[Round], watch: Callable[[Sequence[Post]], None] | None = None) -> list[int]:
+    """Run one round of every worker and return the bytes each has sent.
+
+    `watch` sees every phase, as what each worker posts, before it is delivered.
+    """
     sent = [0] * len(rounds)
     posts = [advance(r, None) for r in rounds]
     while any(post is not None for post in posts):
         present = [post for post in posts if post is not None]
         assert len(present) == len(posts), "all workers' rounds have the same number of phases"
+        if watch is not None:
+            watch(present)
         for rank, post in enumerate(present):
             sent[rank] += sum(message.numel() for message in post.send.values())
         inboxes = [_inbox(rank, present) for rank in range(len(rounds))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -54,7 +55,7 @@ class DecentralizedOptimizer(Optimizer):
         self._in_consensus = False
         self._closure: Callable[[], float | None] | None = None
         self._flight: Flight | None = None
-        self.bytes_sent = 0  # by the rounds of training; `transport.sent` counts everything
+        self.sent: Counter[int] = Counter()  # by peer, in training; `transport.sent` counts everything
         self._member = Member(
             transport.rank,
             flats,
@@ -70,6 +71,11 @@ class DecentralizedOptimizer(Optimizer):
     def rounds(self) -> int:
         """Return the number of rounds done."""
         return self._member.rounds
+
+    @property
+    def bytes_sent(self) -> int:
+        """Return the bytes that this worker's rounds of training have sent."""
+        return self.sent.total()
 
     @property
     def rank(self) -> int:
@@ -91,7 +97,7 @@ class DecentralizedOptimizer(Optimizer):
         with self._marked_if_it_fails():
             flight = self._flight or self._begin()
             self._flight = None
-            self.bytes_sent += flight.finish()
+            self.sent.update(flight.finish())
             if self.overlap and self._member.next_step_exchanges:
                 self._flight = self._begin()
         return loss

@@ -19,6 +19,7 @@ from gossamer.member import Member
 from gossamer.topology import Schedule, Topology
 from gossamer.topology import make as make_topology
 from gossamer.tuning import with_gamma
+from gossamer.worker import Post
 
 Named = Mapping[str, Tensor]
 GradientFunction = Callable[[int, dict[str, Any], int], Named | None]  # the values are Parameters
@@ -106,15 +107,18 @@ class Simulation:
         x = self.x.double()
         return float((x - x.mean(0)).square().sum(1).mean().sqrt())
 
-    def step(self) -> None:
-        """Do one optimizer step on every worker, and the round that goes with it."""
+    def step(self, watch: Callable[[Sequence[Post]], None] | None = None) -> None:
+        """Do one optimizer step on every worker, and the round that goes with it.
+
+        `watch` sees what all workers post in every phase.
+        """
         if self._gradient is not None:
             for rank, parameters in enumerate(self._parameters):
                 gradients = self._gradient(rank, parameters, self.steps)
                 for name, g in (gradients or {}).items():
                     parameters[name].grad = g.detach().to(parameters[name].dtype).clone()
         with torch.no_grad():
-            sent = lockstep([member.round() for member in self.members])
+            sent = lockstep([member.round() for member in self.members], watch)
         self.bytes_sent = [a + b for a, b in zip(self.bytes_sent, sent, strict=True)]
         for optimizer in self.optimizers:
             optimizer.zero_grad()

@@ -48,9 +48,9 @@ def seal(code: int, sections: Iterable[Tensor]) -> Tensor:
     for part in body:
         message[at : at + part.numel()] = part
         at += part.numel()
-    payload = message[HEADER.size :]
-    header = HEADER.pack(MAGIC, VERSION, code, zlib.crc32(payload.numpy().data), payload.numel())
-    message[: HEADER.size] = torch.frombuffer(bytearray(header), dtype=torch.uint8)
+    buffer = message.numpy().data
+    payload = buffer[HEADER.size :]
+    HEADER.pack_into(buffer, 0, MAGIC, VERSION, code, zlib.crc32(payload), len(payload))
     return message
 
 
@@ -60,7 +60,7 @@ def unseal(message: Tensor, code: int, nbytes: int) -> Tensor:
         raise WireError(f"a message is a flat uint8 tensor, not {tuple(message.shape)} of {message.dtype}")
     if message.numel() < HEADER.size:
         raise WireError(f"truncated: {message.numel()} bytes do not even hold the {HEADER.size}-byte header")
-    magic, version, found, checksum, length = HEADER.unpack(message[: HEADER.size].numpy().tobytes())
+    magic, version, found, checksum, length = HEADER.unpack(bytes(message[: HEADER.size].numpy()))
     if magic != MAGIC:
         raise WireError(f"foreign: it starts with {magic!r}, not with {MAGIC!r}")
     if version != VERSION:

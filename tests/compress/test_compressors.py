@@ -290,3 +290,10 @@ def test_a_policy_that_is_none_is_refused(policy):
 def test_a_layout_forgets_its_hash_when_it_leaves_the_process():
     hash(LAYER)  # kept in the object; the hash of a text is another one in another process
     assert "_hash" not in vars(pickle.loads(pickle.dumps(LAYER)))  # noqa: S301
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("-inf"), float("nan")])
+def test_a_half_precision_infinity_is_refused(bad):
+    v = torch.tensor([1.0, bad], dtype=torch.float16)  # in float16 the limit itself is infinite
+    with pytest.raises(ValueError, match="tensor 'x' holds"):
+        Identity().encode(v, Layout.flat(2, torch.float16))

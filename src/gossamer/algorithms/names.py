@@ -30,6 +30,12 @@ NAMES: dict[str, type[Algorithm]] = {
 }
 
 
+def needs_compressor(spec: str) -> bool:
+    """Return whether the algorithm of this name cannot do without a compressor."""
+    kind = NAMES.get(_split(spec)[0])
+    return kind not in (None, AllReduce) and "compressor" in (f.name for f in fields(kind))  # type: ignore[arg-type]
+
+
 def make(
     spec: str | Algorithm, compressor: str | Compressor | None = None, **options: float | str | bool | None
 ) -> Algorithm:
@@ -47,8 +53,7 @@ def make(
         raise ValueError(
             f"an algorithm is a name such as 'choco' or an object such as Choco('sign'), not {spec!r}"
         )
-    name, _, rank = spec.strip().lower().partition(":")
-    name = name.replace("-", "").replace("_", "")
+    name, rank = _split(spec)
     if name not in NAMES:
         raise unknown_name("algorithm", name, NAMES)
     kind = NAMES[name]
@@ -60,6 +65,11 @@ def make(
     for option in given:
         if option not in known:
             raise ValueError(f"{name} takes no {option}; it takes: {', '.join(known) or 'nothing'}")
-    if "compressor" in known and name != "allreduce" and compressor is None:
+    if compressor is None and needs_compressor(name):
         raise ValueError(f"{name} needs a compressor, such as compressor='topk:0.01' or 'sign'")
     return kind(**given)
+
+
+def _split(spec: str) -> tuple[str, str]:
+    name, _, rank = spec.strip().lower().partition(":")
+    return name.replace("-", "").replace("_", ""), rank

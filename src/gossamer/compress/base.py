@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from gossamer import wire
-from gossamer.compress.raw import Part, RawPolicy, parts_of
+from gossamer.compress.raw import Parts, RawPolicy, parts_of
+from gossamer.errors import Diverged
 from gossamer.layout import Layout
 from gossamer.rng import generator
 
@@ -65,7 +66,7 @@ class Compressor(ABC):
                 f"the layout has {layout.size} entries of {layout.dtype}, not {v.numel()} of {v.dtype}"
             )
         require_finite(v, layout)
-        loose, packed = self._parts(layout)
+        loose, packed, _ = self._parts(layout)
         sections = [loose.gather(v)] if loose.layout.size else []
         if packed.layout.size:
             sections += self.pack(packed.gather(v), packed.layout, rng or generator("unseeded"))
@@ -74,8 +75,8 @@ class Compressor(ABC):
     @final
     def add(self, into: Tensor, message: Tensor, layout: Layout, weight: float = 1.0) -> None:
         """Do into += weight * C(v) for the vector behind the message. `into` is flat."""
-        payload = wire.Reader(wire.unseal(message, self.code, self.nbytes(layout)))
-        loose, packed = self._parts(layout)
+        loose, packed, payload_nbytes = self._parts(layout)
+        payload = wire.Reader(wire.unseal(message, self.code, wire.HEADER.size + payload_nbytes))
         raw_values = payload.values(loose.layout.size, layout.dtype) if loose.layout.size else None
         if packed.whole and layout.size:
             self.accumulate(into, payload, layout, weight)
@@ -96,24 +97,25 @@ class Compressor(ABC):
     @final
     def nbytes(self, layout: Layout) -> int:
         """Return the length of every message for this layout, header included."""
-        loose, packed = self._parts(layout)
-        payload = self.payload_nbytes(packed.layout) if packed.layout.size else 0
-        return wire.HEADER.size + loose.layout.size * layout.dtype.itemsize + payload
+        return wire.HEADER.size + self._parts(layout).nbytes
 
-    def _parts(self, layout: Layout) -> tuple[Part, Part]:
+    def _parts(self, layout: Layout) -> Parts:
         return parts_of(layout, self.raw, self.payload_nbytes)
 
 
 def require_finite(v: Tensor, layout: Layout) -> None:
-    """Raise a ValueError that names the tensor if an entry is NaN, infinite or too large to be summed.
+    """Raise a Diverged that names the tensor if an entry is NaN, infinite or too large to be summed.
 
     Sums and norms of what passes are finite, in every format.
     """
     limit = 1e150 if v.dtype == torch.float64 else 1e18  # squares, and sums of 1e8 of them, stay finite
-    if not v.numel() or bool((torch.stack(torch.aminmax(v)).abs() <= limit).all()):
+    if not v.numel():
         return
-    position = int((~(v.abs() <= limit)).nonzero()[0])
-    raise ValueError(
+    low, high = torch.aminmax(v)
+    if -limit <= low.item() and high.item() <= limit:  # false for NaN
+        return
+    position = int((~(v.double().abs() <= limit)).nonzero()[0])  # in float16 the limit would be infinite
+    raise Diverged(
         f"tensor '{layout.tensor_at(position)}' holds {float(v[position])}; nothing was sent. "
         f"The run has diverged: lower the learning rate or gamma, or compress less."
     )

@@ -35,19 +35,34 @@ def pack_planes(values: Ints, width: int) -> Tensor:
     """Pack non-negative integers below 2**width."""
     if width == 0 or values.size == 0:
         return torch.empty(0, dtype=torch.uint8)
-    bits = np.empty((width, values.size), dtype=bool)
+    count, columns = values.size, _byte_columns(values)
+    packed = np.empty(planes_nbytes(count, width), dtype=np.uint8)
+    bits = np.empty(count + 7, dtype=np.uint8)  # one plane, behind the bits that share its first byte
+    at = shared = 0
     for p in range(width):
-        np.not_equal(values & values.dtype.type(1 << p), 0, out=bits[p])
-    return torch.from_numpy(np.packbits(bits.reshape(-1), bitorder="little"))
+        end = shared + count
+        np.bitwise_and(columns[:, p // 8], 1 << p % 8, out=bits[shared:end])  # packbits: not 0 is 1
+        whole = end // 8
+        packed[at : at + whole] = np.packbits(bits[: 8 * whole], bitorder="little")
+        at, shared = at + whole, end % 8
+        bits[:shared] = bits[8 * whole : end]
+    if shared:
+        packed[at:] = np.packbits(bits[:shared], bitorder="little")
+    return torch.from_numpy(packed)
 
 
 def unpack_planes(section: Tensor, count: int, width: int) -> Ints:
     """Return what `pack_planes` packed: uint8 up to 8 bits, int64 above."""
     values: Ints = np.zeros(count, dtype=np.uint8 if width <= 8 else np.int64)
-    if width:
-        planes = np.unpackbits(section.numpy(), count=width * count, bitorder="little").reshape(width, count)
-        for p, plane in enumerate(planes):
-            values |= plane.astype(values.dtype, copy=False) << values.dtype.type(p)
+    packed, columns = section.numpy(), _byte_columns(values)
+    for p in reversed(
+        range(width)
+    ):  # highest first, doubling: numpy shifts bytes one by one, adds many at once
+        first, skip = divmod(p * count, 8)
+        plane = np.unpackbits(packed[first : first + _bytes_for(skip + count)], bitorder="little")
+        column = columns[:, p // 8]
+        np.add(column, column, out=column)
+        np.bitwise_or(column, plane[skip : skip + count], out=column)
     return values
 
 
@@ -71,7 +86,7 @@ def pack_positions(positions: Ints, d: int) -> Tensor:
     width = _low_width(k, d)
     if width < 0:
         return _bitmap(positions, d)
-    low = pack_planes(positions & ((1 << width) - 1), width)
+    low = pack_planes(positions, width)
     high = _bitmap((positions >> width) + np.arange(k), _high_bits(k, d, width))
     return torch.cat([low, high])
 
@@ -82,12 +97,18 @@ def unpack_positions(section: Tensor, k: int, d: int) -> Ints:
     if width < 0:
         return _set_bits(section, k, d)
     split = planes_nbytes(k, width)
-    high = _set_bits(section[split:], k, _high_bits(k, d, width)) - np.arange(k)
-    low: Ints = unpack_planes(section[:split], k, width)
-    positions: Ints = (high << width) | low
-    if k and (positions[-1] >= d or bool(np.any(np.diff(positions) <= 0))):
+    positions = _set_bits(section[split:], k, _high_bits(k, d, width))
+    positions -= np.arange(k)
+    positions <<= width
+    positions |= unpack_planes(section[:split], k, width)
+    if k and (positions[-1] >= d or not bool(np.all(positions[1:] > positions[:-1]))):
         raise WireError("corrupted: positions out of order")
     return positions
+
+
+def _byte_columns(values: Ints) -> Ints:
+    """Return a view with one row a value and one column a byte, the lowest first."""
+    return np.ascontiguousarray(values).view(np.uint8).reshape(values.size, values.itemsize)
 
 
 def _bitmap(positions: Ints, d: int) -> Tensor:
@@ -97,7 +118,8 @@ def _bitmap(positions: Ints, d: int) -> Tensor:
 
 
 def _set_bits(section: Tensor, k: int, d: int) -> Ints:
-    positions = np.flatnonzero(np.unpackbits(section.numpy(), count=d, bitorder="little"))
+    bits = np.unpackbits(section.numpy(), count=d, bitorder="little")
+    positions: Ints = np.flatnonzero(bits.view(bool))  # twice as fast as on bytes
     if len(positions) != k:
         raise WireError(f"corrupted: {len(positions)} positions where {k} were expected")
     return positions

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gossamer.compress.base import Compressor
+from gossamer.compress.blocks import by_tensor
 from gossamer.layout import Layout
 from gossamer.wire import Reader
 
@@ -89,30 +90,30 @@ class Cast(Compressor):
     def pack(self, v: Tensor, layout: Layout, rng: torch.Generator) -> list[Tensor]:
         """Scale and round."""
         v = v.to(layout.scalar_dtype)
-        largest = torch.stack([t.abs().amax() if t.numel() else t.new_zeros(()) for t in layout.split(v)])
+        largest = _largest(v, layout)
         dtype, top, _ = _FORMATS[self.format]
         if dtype == torch.int8:
             scales = largest / 127
-            scaled = v / _each(_not_zero(scales), layout)
-            return [scales, scaled.round_().clamp_(-127, 127).to(dtype)]
+            divisors = torch.where(scales > 0, scales, 1.0)  # zeros may be divided by anything but zero
+            scaled = (block.divide(block.of(v).clone(), divisors) for block in by_tensor(layout))
+            return [scales, *(part.round_().clamp_(-127, 127).to(dtype) for part in scaled)]
         smallest = torch.finfo(layout.scalar_dtype).tiny  # a scale below would be 0 or lose bits
         scales = torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent - top).clamp_(
             min=smallest
         )
-        return [scales, (v / _each(scales, layout)).to(dtype)]
+        scaled = (block.divide(block.of(v).clone(), scales) for block in by_tensor(layout))
+        return [scales, *(part.to(dtype) for part in scaled)]
 
     def accumulate(self, into: Tensor, payload: Reader, layout: Layout, weight: float) -> None:
         """Undo the scale."""
         scales = payload.values(len(layout.sizes), layout.scalar_dtype)
-        values = payload.values(layout.size, _FORMATS[self.format][0]).to(layout.scalar_dtype)
-        into.add_(values.mul_(_each(scales, layout)).to(into.device), alpha=weight)
+        rounded = payload.values(layout.size, _FORMATS[self.format][0])
+        for block in by_tensor(layout):
+            values = block.multiply(block.of(rounded).to(layout.scalar_dtype), scales)
+            block.of(into).add_(values.to(into.device), alpha=weight)
 
 
-def _each(scales: Tensor, layout: Layout) -> Tensor:
-    """Repeat one number a tensor for all its entries."""
-    return scales.repeat_interleave(torch.tensor(layout.sizes, device=scales.device))
-
-
-def _not_zero(scales: Tensor) -> Tensor:
-    """Return divisors: a tensor of zeros may be divided by anything but zero."""
-    return torch.where(scales > 0, scales, 1.0)
+def _largest(v: Tensor, layout: Layout) -> Tensor:
+    """Return the largest magnitude of every tensor, without a copy of the vector."""
+    ends = [torch.stack(torch.aminmax(t)) if t.numel() else t.new_zeros(2) for t in layout.split(v)]
+    return torch.stack(ends).abs().amax(1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar, Literal
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from gossamer.compress.base import Compressor
 from gossamer.compress.bits import pack_planes, planes_nbytes, unpack_planes
+from gossamer.compress.blocks import Block, by_bucket
 from gossamer.layout import Layout
 from gossamer.wire import Reader
 
@@ -69,43 +69,52 @@ class QSGD(Compressor):
 
     def payload_nbytes(self, layout: Layout) -> int:
         """Norms and levels."""
-        norms = len(_bucket_lengths(layout, self.bucket)) * layout.scalar_dtype.itemsize
-        return norms + planes_nbytes(layout.size, self.bits)
+        return self._buckets(layout) * layout.scalar_dtype.itemsize + planes_nbytes(layout.size, self.bits)
 
     def pack(self, v: Tensor, layout: Layout, rng: torch.Generator) -> list[Tensor]:
         """Round at random."""
-        lengths = _bucket_lengths(layout, self.bucket)
         v = v.to("cpu", layout.scalar_dtype)
-        norms = self._norms(v, lengths)
-        y = v / torch.where(norms > 0, norms, 1.0).repeat_interleave(lengths)  # in [-1, 1]
-        noise = torch.rand(y.shape, dtype=y.dtype, generator=rng)
-        if self.levels == 0:
-            return [norms, pack_planes((noise < (1 + y) / 2).numpy(), 1)]
-        s = self.levels
-        levels = y.mul_(s).add_(noise).floor_().clamp_(-s, s)  # noise can round up to 1
-        return [norms, pack_planes((levels + s).to(torch.uint8).numpy(), self.bits)]
+        norms = self._norms(v, layout)
+        divisors = torch.where(norms > 0, norms, 1.0)
+        noise = torch.rand(v.shape, dtype=v.dtype, generator=rng)
+        codes = torch.empty(v.shape, dtype=torch.uint8)
+        for block in by_bucket(layout, self.bucket):
+            y = block.divide(block.of(v).clone(), divisors)  # in [-1, 1]
+            block.of(codes).copy_(self._round(y, block.of(noise)))
+        return [norms, pack_planes(codes.numpy(), self.bits)]
 
     def accumulate(self, into: Tensor, payload: Reader, layout: Layout, weight: float) -> None:
         """Give the levels their norms."""
-        lengths = _bucket_lengths(layout, self.bucket)
-        norms = payload.values(len(lengths), layout.scalar_dtype)
-        codes = unpack_planes(payload.bytes(planes_nbytes(layout.size, self.bits)), layout.size, self.bits)
-        levels = torch.from_numpy(codes).to(layout.scalar_dtype)
-        levels = levels.sub_(self.levels) if self.levels else levels.mul_(2.0).sub_(1.0)
+        norms = payload.values(self._buckets(layout), layout.scalar_dtype)
+        section = payload.bytes(planes_nbytes(layout.size, self.bits))
+        levels = torch.from_numpy(unpack_planes(section, layout.size, self.bits)).view(torch.int8)
+        levels = levels.sub_(self.levels) if self.levels else levels.mul_(2).sub_(1)  # wraps into -s ... s
         step = norms / (max(self.levels, 1) * (self.tau(layout) if self.scale == "contraction" else 1.0))
-        into.add_(levels.mul_(step.repeat_interleave(lengths)).to(into.device), alpha=weight)
+        for block in by_bucket(layout, self.bucket):
+            values = block.multiply(block.of(levels).to(layout.scalar_dtype), step)
+            block.of(into).add_(values.to(into.device), alpha=weight)
 
-    def _norms(self, v: Tensor, lengths: Tensor) -> Tensor:
+    def _buckets(self, layout: Layout) -> int:
+        return sum(-(-size // self.bucket) for size in layout.sizes)
+
+    def _norms(self, v: Tensor, layout: Layout) -> Tensor:
+        norms = torch.empty(self._buckets(layout), dtype=v.dtype)
+        for block in by_bucket(layout, self.bucket):
+            self._reduce(block, block.of(v), norms)
+        return norms
+
+    def _reduce(self, block: Block, v: Tensor, norms: Tensor) -> None:
         if self.norm == "max" or self.levels == 0:  # a probability needs |v_i| <= norm, "l2" gives that too,
-            return torch.segment_reduce(v.abs(), "max", lengths=lengths)  # but far too wide for one bit
-        squares = torch.segment_reduce(v.double().square(), "sum", lengths=lengths)
-        return squares.sqrt().to(v.dtype)
+            for piece, norm in block.pieces(v.abs(), norms):  # but far too wide for one bit
+                torch.amax(piece, -1, keepdim=True, out=norm)
+            return
+        for piece, norm in block.pieces(v.double().square(), norms):
+            lengths = torch.full((norm.numel(),), piece.shape[-1])
+            squares = torch.segment_reduce(piece.view(-1), "sum", lengths=lengths)
+            norm.copy_(squares.sqrt_().view(norm.shape))
 
-
-@lru_cache(maxsize=256)
-def _bucket_lengths(layout: Layout, bucket: int) -> Tensor:
-    lengths: list[int] = []
-    for size in layout.sizes:
-        lengths += [bucket] * (size // bucket)
-        lengths += [size % bucket] if size % bucket else []
-    return torch.tensor(lengths, dtype=torch.int64)
+    def _round(self, y: Tensor, noise: Tensor) -> Tensor:
+        if self.levels == 0:
+            return noise < (1 + y) / 2
+        s = self.levels
+        return y.mul_(s).add_(noise).floor_().clamp_(-s, s).add_(s)  # noise can round up to 1

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import groupby
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,23 +36,34 @@ class Part:
     """Some of the tensors of a vector, as runs of neighbouring entries."""
 
     layout: Layout
-    runs: tuple[tuple[int, int], ...]  # start and length of each run in the whole vector
+    cuts: tuple[int, ...]  # lengths of the runs of the whole vector: this part's and the other's by turns
+    first: int  # 0 or 1: the first run of this part
     whole: bool  # the part is the whole vector
 
     def gather(self, v: Tensor) -> Tensor:
         """Return the part's entries in one piece, without a copy where they are."""
-        pieces = [v.narrow(0, start, length) for start, length in self.runs]
+        pieces = self._runs(v)
         return (pieces[0] if len(pieces) == 1 else torch.cat(pieces)).contiguous()
 
     def add(self, into: Tensor, values: Tensor, weight: float) -> None:
         """Add the values, given in one piece, to the part's places in the whole vector."""
-        at = 0
-        for start, length in self.runs:
-            into.narrow(0, start, length).add_(values.narrow(0, at, length).to(into.device), alpha=weight)
-            at += length
+        runs = torch.split(values.to(into.device), list(self.cuts[self.first :: 2]))
+        for place, run in zip(self._runs(into), runs, strict=True):
+            place.add_(run, alpha=weight)
+
+    def _runs(self, v: Tensor) -> tuple[Tensor, ...]:
+        return torch.split(v, list(self.cuts))[self.first :: 2]
 
 
-def parts_of(layout: Layout, policy: RawPolicy, payload_nbytes: Callable[[Layout], int]) -> tuple[Part, Part]:
+class Parts(NamedTuple):
+    """What rides raw, what is packed, and the bytes of both."""
+
+    loose: Part
+    packed: Part
+    nbytes: int
+
+
+def parts_of(layout: Layout, policy: RawPolicy, payload_nbytes: Callable[[Layout], int]) -> Parts:
     """Split a layout into the part that rides raw and the part that is packed."""
     known = policy in ("auto", "vectors", "never") if isinstance(policy, str) else None
     if known is False or not (isinstance(policy, str | int | tuple) or callable(policy)):
@@ -64,23 +75,17 @@ def parts_of(layout: Layout, policy: RawPolicy, payload_nbytes: Callable[[Layout
 
 
 @lru_cache(maxsize=1024)
-def _parts_of(
-    layout: Layout, policy: RawPolicy, payload_nbytes: Callable[[Layout], int]
-) -> tuple[Part, Part]:
+def _parts_of(layout: Layout, policy: RawPolicy, payload_nbytes: Callable[[Layout], int]) -> Parts:
     vectors = [len(shape) < 2 for shape in layout.shapes]
-    if policy == "auto":
-        packed_only = payload_nbytes(layout) if layout.size else 0
-        loose, packed = _split(layout, vectors)
-        cost = loose.layout.size * layout.dtype.itemsize
-        cost += payload_nbytes(packed.layout) if packed.layout.size else 0
-        if cost <= (1 + AUTO_COST) * packed_only:
-            return loose, packed
-        return _split(layout, [False] * len(vectors))
-    if policy in ("vectors", "never"):
-        return _split(layout, vectors if policy == "vectors" else [False] * len(vectors))
-    return _split(
-        layout, [_rides_raw(policy, n, s) for n, s in zip(layout.names, layout.shapes, strict=True)]
-    )
+    none_raw = _split(layout, [False] * len(vectors), payload_nbytes)
+    if policy == "never":
+        return none_raw
+    if policy in ("auto", "vectors"):
+        vectors_raw = _split(layout, vectors, payload_nbytes)
+        cheap = vectors_raw.nbytes <= (1 + AUTO_COST) * none_raw.nbytes
+        return vectors_raw if cheap or policy == "vectors" else none_raw
+    which = [_rides_raw(policy, n, s) for n, s in zip(layout.names, layout.shapes, strict=True)]
+    return _split(layout, which, payload_nbytes)
 
 
 def _rides_raw(policy: RawPolicy, name: str, shape: tuple[int, ...]) -> bool:
@@ -92,16 +97,16 @@ def _rides_raw(policy: RawPolicy, name: str, shape: tuple[int, ...]) -> bool:
     return bool(policy(name, shape))
 
 
-def _split(layout: Layout, rides_raw: list[bool]) -> tuple[Part, Part]:
-    return _part(layout, rides_raw, wanted=True), _part(layout, rides_raw, wanted=False)
+def _split(layout: Layout, rides_raw: list[bool], payload_nbytes: Callable[[Layout], int]) -> Parts:
+    loose, packed = (_part(layout, rides_raw, wanted=wanted) for wanted in (True, False))
+    nbytes = loose.layout.size * layout.dtype.itemsize
+    nbytes += payload_nbytes(packed.layout) if packed.layout.size else 0
+    return Parts(loose, packed, nbytes)
 
 
 def _part(layout: Layout, rides_raw: list[bool], *, wanted: bool) -> Part:
     which = [i for i, is_raw in enumerate(rides_raw) if is_raw == wanted]
-    runs, at = [], 0
-    for is_raw, group in groupby(zip(rides_raw, layout.sizes, strict=True), key=lambda pair: pair[0]):
-        length = sum(size for _, size in group)
-        if is_raw == wanted:
-            runs.append((at, length))
-        at += length
-    return Part(layout.pick(which), tuple(runs), whole=len(which) == len(rides_raw))
+    runs = groupby(zip(rides_raw, layout.sizes, strict=True), key=lambda pair: pair[0])
+    cuts = tuple(sum(size for _, size in run) for _, run in runs)
+    first = int(rides_raw[:1] == [not wanted])
+    return Part(layout.pick(which), cuts, first, whole=len(which) == len(rides_raw))

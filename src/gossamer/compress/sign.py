@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gossamer.compress.base import Compressor
 from gossamer.compress.bits import pack_planes, planes_nbytes, unpack_planes
+from gossamer.compress.blocks import by_tensor
 from gossamer.layout import Layout
 from gossamer.wire import Reader
 
@@ -46,7 +47,7 @@ class Sign(Compressor):
         """Give every scale its signs."""
         scales = payload.values(len(layout.sizes), layout.scalar_dtype)
         bits = unpack_planes(payload.bytes(planes_nbytes(layout.size, 1)), layout.size, 1)
-        signs = torch.from_numpy(bits).to(layout.scalar_dtype).mul_(-2.0).add_(1.0)
-        for part, scale in zip(layout.split(signs), scales.tolist(), strict=True):
-            part.mul_(scale)
-        into.add_(signs.to(into.device), alpha=weight)
+        signs = torch.from_numpy(bits).view(torch.int8).mul_(-2).add_(1)
+        for block in by_tensor(layout):
+            values = block.multiply(block.of(signs).to(layout.scalar_dtype), scales)
+            block.of(into).add_(values.to(into.device), alpha=weight)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, final
 
 import numpy as np
@@ -24,6 +25,7 @@ from gossamer.wire import Reader
 PREFILTER_FROM = 1 << 15  # smaller tensors: plain top-k is as fast
 SAMPLE = 1 << 12
 FULL_PRECISION = Identity()
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,11 @@ class _Sparse(Compressor):
 
     def counts(self, layout: Layout) -> tuple[int, ...]:
         """Return k for every tensor."""
-        slack = 1e-9  # 0.1 * 30 is a little more than 3
-        return tuple(math.ceil(self.ratio * size - slack) for size in layout.sizes)
+        return _value_layout(self.ratio, layout).sizes
 
     def value_layout(self, layout: Layout) -> Layout:
         """Return the layout of the values that are sent."""
-        return Layout(layout.names, tuple((k,) for k in self.counts(layout)), layout.dtype)
+        return _value_layout(self.ratio, layout)
 
     def delta(self, layout: Layout) -> float:
         """Return k/d, times what the values' format keeps."""
@@ -89,15 +90,16 @@ class TopK(_Sparse):
         """Select, then write positions and values."""
         chosen, start = [], 0
         for t, k in zip(layout.split(v), self.counts(layout), strict=True):
-            chosen.append(largest(t, k).sort().values + start)
+            chosen.append(largest(t, k) + start)
             start += t.numel()
         positions = torch.cat(chosen)
-        packed = pack_positions(positions.cpu().numpy(), layout.size)
-        return [packed, *self.values.pack(v[positions], self.value_layout(layout), rng)]
+        packed = pack_positions(positions.numpy(), layout.size)
+        values = v.index_select(0, positions.to(v.device))
+        return [packed, *self.values.pack(values, self.value_layout(layout), rng)]
 
     def read_positions(self, payload: Reader, layout: Layout) -> Tensor:
         """Unpack the list."""
-        k = sum(self.counts(layout))
+        k = self.value_layout(layout).size
         section = payload.bytes(positions_nbytes(k, layout.size))
         return torch.from_numpy(unpack_positions(section, k, layout.size))
 
@@ -154,20 +156,61 @@ class RandomK(_Sparse):
         return torch.from_numpy(np.concatenate(chosen))
 
 
-def largest(t: Tensor, k: int) -> Tensor:
-    """Return where the k entries of largest magnitude are, in no particular order.
+@lru_cache(maxsize=256)
+def _value_layout(ratio: float, layout: Layout) -> Layout:
+    slack = 1e-9  # 0.1 * 30 is a little more than 3
+    counts = (math.ceil(ratio * size - slack) for size in layout.sizes)
+    return Layout(layout.names, tuple((k,) for k in counts), layout.dtype)
 
-    A full top-k of a large tensor takes longer than the network it is meant to relieve. A strided
-    sample gives a threshold that a few more than k entries pass; exact top-k runs on those alone.
+
+def largest(t: Tensor, k: int) -> Tensor:
+    """Return where the k entries of largest magnitude are, in increasing order.
+
+    A full top-k of a large tensor takes longer than the network it is meant to relieve. Where k is
+    small, a strided sample gives a threshold that a few more than k entries pass, and the exact
+    choice is made among those alone.
     """
-    magnitude = t.abs()
-    if t.numel() < PREFILTER_FROM:
-        return magnitude.topk(k, sorted=False).indices
-    sample = magnitude[:: t.numel() // SAMPLE]
-    expected = k / t.numel() * sample.numel()
+    magnitude = t.abs().cpu()
+    if t.numel() < PREFILTER_FROM or 4 * k > t.numel():
+        chosen = _above_the_rest(magnitude, k)
+        if chosen is not None:
+            return chosen
+    candidates = _candidates(magnitude, k) if t.numel() >= PREFILTER_FROM else None
+    if candidates is None:
+        return _exactly(magnitude, k)
+    return candidates[_exactly(magnitude[candidates], k)]
+
+
+def _candidates(magnitude: Tensor, k: int) -> Tensor | None:
+    """Return where probably the k largest and a few more are; None if the sample misled."""
+    sample = magnitude[:: magnitude.numel() // SAMPLE].contiguous()
+    expected = k / magnitude.numel() * sample.numel()
     generous = min(sample.numel(), int(expected + 4 * expected**0.5) + 4)
-    threshold = sample.topk(generous, sorted=False).values.amin()
-    candidates = (magnitude >= threshold).nonzero().view(-1)
-    if candidates.numel() < k:  # the sample misled
-        return magnitude.topk(k, sorted=False).indices
-    return candidates[magnitude[candidates].topk(k, sorted=False).indices]
+    candidates = _where(magnitude >= _kth_largest(sample, generous))
+    return candidates if candidates.numel() >= k else None
+
+
+def _exactly(magnitude: Tensor, k: int) -> Tensor:
+    chosen = _above_the_rest(magnitude, k)
+    if chosen is None:  # torch's choice among equals
+        chosen = magnitude.topk(k, sorted=False).indices.sort().values
+    return chosen
+
+
+def _above_the_rest(magnitude: Tensor, k: int) -> Tensor | None:
+    """Return where the k largest are, in increasing order; None if equals would have to be chosen from."""
+    if k == 0:
+        return torch.empty(0, dtype=torch.int64)
+    chosen = _where(magnitude >= _kth_largest(magnitude, k))
+    return chosen if chosen.numel() == k else None
+
+
+def _where(condition: Tensor) -> Tensor:
+    return torch.from_numpy(np.flatnonzero(condition.numpy()))  # several times as fast as torch's nonzero
+
+
+def _kth_largest(magnitude: Tensor, k: int) -> Tensor:
+    """Return the k-th largest magnitude; read as integers they keep their order, and numpy is faster."""
+    keys = magnitude.view(_INTEGERS[magnitude.dtype.itemsize]).numpy()
+    at = len(keys) - k
+    return torch.from_numpy(np.partition(keys, at)[at : at + 1]).view(magnitude.dtype)

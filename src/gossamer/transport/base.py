@@ -44,14 +44,14 @@ class Flight:
     def __init__(self, r: Round, transport: Transport, name: str) -> None:
         self._round, self._transport, self._name = r, transport, name
         self._phase = 0
-        self.bytes_sent = 0
+        self.sent: Counter[int] = Counter()  # bytes by peer
         self._under_way = self._begin_phase(advance(r, None))
 
-    def finish(self) -> int:
-        """Run the round to its end and return the bytes it has sent."""
+    def finish(self) -> Counter[int]:
+        """Run the round to its end and return the bytes it has sent, by peer."""
         while self._under_way:
             self._under_way = self._begin_phase(advance(self._round, self._transport.wait(self._ticket)))
-        return self.bytes_sent
+        return self.sent
 
     def abandon(self) -> None:
         """Receive what is under way and drop the round: what it has not done, it never does."""
@@ -65,14 +65,14 @@ class Flight:
         if post is None:
             return False
         self._phase += 1
-        self.bytes_sent += sum(message.numel() for message in post.send.values())
+        self.sent.update({peer: message.numel() for peer, message in post.send.items()})
         self._ticket = self._transport.post(post, f"{self._name}, phase {self._phase}")
         return True
 
 
 def run(r: Round, transport: Transport, name: str) -> int:
     """Run a round now and return the bytes it has sent."""
-    return Flight(r, transport, name).finish()
+    return Flight(r, transport, name).finish().total()
 
 
 class Alone(Transport):

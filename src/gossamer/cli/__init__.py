@@ -1,0 +1,1 @@
+"""The `gossamer` command: thin over the functions of the other packages."""

@@ -1,0 +1,99 @@
+"""What to compare, from the command line or a TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from gossamer import algorithms, compress, topology
+from gossamer.cli.settings import setting
+from gossamer.naming import unknown_name
+from gossamer.runs import Config
+
+
+def configs_of(
+    runs: list[str], file: Path | None, settings: dict[str, Any], *, simulated: bool
+) -> dict[str, Config]:
+    """Return the settings of every run, by its name: the common ones and its own."""
+    described = {text: _of_text(text) for text in runs}
+    if file is not None:
+        common, more = _of_file(file)
+        settings = common | settings
+        described |= more
+    if not described:
+        raise ValueError('nothing to compare; say for example: gossamer compare "choco sign" dpsgd')
+    return {name: Config(**_merged(settings, own), simulated=simulated) for name, own in described.items()}
+
+
+def _merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Return a run's settings; what is common steps back where it does not fit."""
+    both = common | own
+    if "compressor" not in own and not algorithms.needs_compressor(own["algorithm"]):
+        both.pop("compressor", None)
+    if "steps" in own or "epochs" in own:
+        both = {k: v for k, v in both.items() if k not in ("steps", "epochs") or k in own}
+    return both
+
+
+def _of_text(text: str) -> dict[str, Any]:
+    """Return what "choco sign torus lr=0.05" says."""
+    words = text.split()
+    if not words:
+        raise ValueError('a run to compare is empty; say for example "choco sign"')
+    own: dict[str, Any] = {"algorithm": words[0]}
+    for word in words[1:]:
+        name, sign, value = word.partition("=")
+        if sign:
+            key, parsed = setting(name, value)
+            own[key] = parsed
+        else:
+            own[_kind_of(word)] = word
+    return own
+
+
+def _kind_of(word: str) -> str:
+    """Tell a compressor from a topology."""
+    name = word.partition(":")[0].partition("@")[0].replace("_", "-")
+    if name in compress.NAMES:
+        return "compressor"
+    if name in topology.NAMES:
+        return "topology"
+    raise unknown_name("compressor or topology", name, [*compress.NAMES, *topology.NAMES])
+
+
+def _of_file(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return the common settings and the runs of a TOML file.
+
+    [defaults]
+    task = "fashion"
+
+    [[runs]]
+    algorithm = "choco"
+    compressor = "sign"
+    lr = 0.05
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        content = tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not TOML: {error}") from error
+    for key in content:
+        if key not in ("defaults", "runs"):
+            raise unknown_name(f"table in {path}", key, ("defaults", "runs"))
+    runs = {}
+    for table in content.get("runs", []):
+        own = dict(table)
+        if "algorithm" not in own:
+            raise ValueError(f"{path}: a run has no algorithm; there are {', '.join(algorithms.NAMES)}")
+        words = (own["algorithm"], own.get("compressor"), own.get("topology"))
+        name = own.pop("name", None) or " ".join(word for word in words if word)
+        if name in runs:
+            raise ValueError(f"{path}: two runs are called '{name}'; give them a name = \"...\"")
+        runs[name] = _checked(own)
+    return _checked(content.get("defaults", {})), runs
+
+
+def _checked(table: dict[str, Any]) -> dict[str, Any]:
+    return {setting(name, str(value))[0]: value for name, value in table.items()}

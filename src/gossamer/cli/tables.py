@@ -1,0 +1,88 @@
+"""What commands say when they are done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gossamer.report import rows, write_plots, write_report
+from gossamer.report.human import duration, measure, number, size, times
+from gossamer.runs.read import Run, read_run
+
+INTERRUPTED = 130
+FAILED = 1
+
+
+def show_outcome(folder: Path, summary: dict[str, Any]) -> None:
+    """Say how a run ended and what can be done with it; leave with an exit code that tells it too."""
+    console = Console(soft_wrap=True, highlight=False)
+    status = summary["status"]
+    if status in ("finished", "interrupted") and summary.get("average"):
+        console.print(escape(_result(summary)))
+    if status == "diverged":
+        console.print(f"The run diverged: {escape(str(summary.get('error')))}")
+    if status == "interrupted":
+        word = "simulate" if summary.get("clock") == "modelled" else "train"
+        console.print(f"Stopped. Go on with: gossamer {word} --resume {escape(str(folder))}")
+        raise typer.Exit(INTERRUPTED)
+    console.print(f"The run is in {escape(str(folder))}; see it with: gossamer report {escape(str(folder))}")
+    if status != "finished":
+        raise typer.Exit(FAILED)
+
+
+def show_table(folders: list[Path], out: Path) -> None:
+    """Print the comparison, and write its page and plots."""
+    runs = [read_run(folder) for folder in folders]
+    console = Console(highlight=False)
+    console.print(table_of(runs))
+    page = write_report(runs, out / "report.html")
+    write_plots(runs, out / "plots")
+    console.print(f"The page is {escape(str(page))}; figures for papers are in {escape(str(out / 'plots'))}")
+    if any(run.summary["status"] == "interrupted" for run in runs):
+        console.print("Stopped. Start the same command with the same --out to go on.")
+        raise typer.Exit(INTERRUPTED)
+
+
+def table_of(runs: list[Run]) -> Table:
+    """Return the comparison as a table for the terminal."""
+    table = Table(box=None, pad_edge=False)
+    found = rows(runs)
+    metric = next((row["metric"] for row in found if row["metric"]), "metric")
+    table.add_column("run", overflow="fold")
+    for heading in (f"{metric}, average", "local mean", "apart", "bytes a worker", "× fewer", "time"):
+        table.add_column(heading, justify="right")
+    table.add_column("status")
+    for row in found:
+        words = (row["algorithm"], row["compressor"], row["topology"])
+        table.add_row(
+            escape(" ".join(word for word in words if word)),
+            measure(row["metric"], row["average"]),
+            measure(row["metric"], row["local_mean"]),
+            number(row["consensus_distance"], 3),
+            size(row["bytes_per_worker"]),
+            times(row["times_fewer"]),
+            duration(row["seconds"]),
+            row["status"],
+        )
+    return table
+
+
+def _result(summary: dict[str, Any]) -> str:
+    metric = summary["metric"]
+    sent = sum(summary["bytes_sent"]) / len(summary["bytes_sent"])
+    parts = [
+        f"{metric} of the average model {measure(metric, summary['average'][metric])}",
+        f"of the local ones {measure(metric, summary['local_mean'][metric])} on average",
+        f"apart {number(summary['consensus_distance'], 3)}",
+        f"{size(sent)} sent a worker",
+    ]
+    if sent:
+        parts[-1] += f", {times(summary['bytes_full'] / sent)} times fewer than in full precision"
+    where = f" on a network of {summary['network']}" if summary.get("network") else ""
+    parts.append(f"{duration(summary['seconds'])} of training, {summary['clock']}{where}")
+    return "\n".join(parts)

@@ -1,0 +1,192 @@
+"""Everything that decides what a run computes, in one frozen object that a file can hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from torch.nn import Parameter
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from gossamer import algorithms, compress, topology
+from gossamer.algorithms import Algorithm
+from gossamer.buffers import require_policy
+from gossamer.naming import unknown_name
+from gossamer.network import Network
+from gossamer.tasks import Task, load_task
+from gossamer.topology import Schedule, Topology
+
+OPTIMIZERS = ("sgd", "adam", "adamw")
+LR_SCALES = ("none", "sqrt", "linear")
+SCHEDULES = ("constant", "step", "cosine")
+DEFAULT_COMPRESSOR = "topk:0.01"
+DEFAULT_EPOCHS = 10.0
+FREE = ("deadline", "keep")  # may change on the way: they do not touch the result
+
+
+@dataclass(frozen=True)
+class Config:
+    """A run's settings, checked when they are put together.
+
+    Names are those of the command line. `epochs` or `steps` says how long; `every`, `evaluate_every`,
+    `checkpoint_every` and `log_every` count steps. None means: chosen for you. `bandwidth`,
+    `latency` or `network` (a file), and `compute`, the time of a step, are for simulated runs.
+    """
+
+    task: str = "digits"
+    model: str = ""
+    data: str | None = None
+    workers: int = 8
+    topology: str = "ring"
+    algorithm: str = "choco"
+    compressor: str | None = None
+    gamma: float | str | None = None
+    options: Mapping[str, float | str | bool] = field(default_factory=dict)
+    every: int = 1
+    overlap: bool = False
+    buffers: str = "average"
+    epochs: float | None = None
+    steps: int | None = None
+    batch_size: int = 16
+    lr: float = 0.1
+    lr_scale: str = "none"
+    warmup: float = 0.0
+    schedule: str = "constant"
+    optimizer: str = "sgd"
+    momentum: float = 0.9
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    clip: float | None = None
+    partition: str = "iid"
+    seed: int = 0
+    evaluate_every: int | None = None
+    checkpoint_every: int | None = None
+    log_every: int | None = None
+    keep: int = 2
+    deadline: float = 300.0
+    simulated: bool = False
+    bandwidth: str | None = None
+    latency: str | None = None
+    network: str | None = None
+    compute: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("give --epochs or --steps, not both")
+        if self.epochs is None and self.steps is None:
+            object.__setattr__(self, "epochs", DEFAULT_EPOCHS)
+        if self.compressor is None and algorithms.needs_compressor(self.algorithm):
+            object.__setattr__(self, "compressor", DEFAULT_COMPRESSOR)
+        if self.overlap and "order" not in self.options:
+            object.__setattr__(self, "options", {**self.options, "order": "combine-then-adapt"})
+        for name, allowed in (("optimizer", OPTIMIZERS), ("lr_scale", LR_SCALES), ("schedule", SCHEDULES)):
+            if getattr(self, name) not in allowed:
+                raise unknown_name(name.replace("_", "-"), getattr(self, name), allowed)
+        _require_numbers(self)
+        self.make_network()
+        require_policy(self.buffers)
+        self.make_algorithm().require(self.make_topology())
+
+    def make_topology(self) -> Topology | Schedule:
+        """Return the graph of the workers."""
+        return topology.make(self.topology, self.workers, self.seed)
+
+    def make_algorithm(self) -> Algorithm:
+        """Return the algorithm with its compressor; its gamma may still be "auto"."""
+        made = algorithms.make(self.algorithm, self.compressor, gamma=self.gamma, **self.options)
+        if self.overlap and not made.early:
+            raise ValueError(
+                f"--overlap: {self.algorithm} needs the gradient first; use dpsgd, choco or powergossip"
+            )
+        return made
+
+    def make_network(self) -> Network | None:
+        """Return the network whose time a simulation reports, if one was named."""
+        given = (self.bandwidth, self.latency, self.network)
+        if given == (None, None, None):
+            return None
+        if not self.simulated:
+            raise ValueError("a bandwidth, latency or network can only be modelled: use gossamer simulate")
+        if self.network is None:
+            return Network.uniform(self.workers, self.bandwidth or "unlimited", self.latency or "0s")
+        if self.bandwidth is not None or self.latency is not None:
+            raise ValueError("--network FILE has the bandwidths and latencies; leave the other flags out")
+        return Network.from_file(self.network, self.workers)
+
+    def make_optimizer(self, parameters: list[Parameter]) -> Optimizer:
+        """Return the torch optimizer inside; the loop sets its learning rate at every step."""
+        kinds: dict[str, Callable[[], Optimizer]] = {
+            "sgd": lambda: SGD(
+                parameters,
+                lr=self.lr,
+                momentum=self.momentum,
+                nesterov=self.nesterov,
+                weight_decay=self.weight_decay,
+            ),
+            "adam": lambda: Adam(parameters, lr=self.lr, weight_decay=self.weight_decay),
+            "adamw": lambda: AdamW(parameters, lr=self.lr, weight_decay=self.weight_decay),
+        }
+        return kinds[self.optimizer]()
+
+    def make_task(self) -> Task:
+        """Return the task, with its data read; they are kept for the next run of the same task."""
+        return _load_task(self.task, self.model, self.data)
+
+    @cached_property
+    def label(self) -> str:
+        """The run in a few words: algorithm, compressor, topology."""
+        return " ".join(part for part in (self.algorithm, self.compressor, self.topology) if part)
+
+    def to_json(self) -> str:
+        """Return all settings as text."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    def changed(self, **settings: Any) -> Config:  # noqa: ANN401 - any field's value
+        """Return these settings with some replaced. A new length takes the place of the old one."""
+        if settings.get("steps") is not None and "epochs" not in settings:
+            settings["epochs"] = None
+        if settings.get("epochs") is not None and "steps" not in settings:
+            settings["steps"] = None
+        return replace(self, **settings)
+
+    def require_same(self, other: Config) -> None:
+        """Raise a ValueError that names what differs, where a difference would change the result."""
+        for f in fields(self):
+            was, now = getattr(self, f.name), getattr(other, f.name)
+            if was != now and f.name not in FREE:
+                raise ValueError(
+                    f"the run was started with {f.name.replace('_', '-')} = {was}, not {now}; leave the flag "
+                    f"out to go on as before, or start another run with another --out"
+                )
+
+
+_load_task = lru_cache(maxsize=1)(load_task)
+
+
+def read_config(path: Path) -> Config:
+    """Return the settings that a file holds."""
+    try:
+        saved = json.loads(path.read_text())
+        return Config(**saved)
+    except (json.JSONDecodeError, TypeError) as error:
+        raise ValueError(f"{path} does not hold the settings of a run: {error}") from error
+
+
+def _require_numbers(config: Config) -> None:
+    """Raise a ValueError for a number that cannot be meant."""
+    at_least = {"workers": 1, "every": 1, "steps": 1, "batch_size": 1, "keep": 1, "log_every": 1}
+    at_least |= {"evaluate_every": 1, "checkpoint_every": 0, "warmup": 0, "momentum": 0, "weight_decay": 0}
+    for name, least in at_least.items():
+        value = getattr(config, name)
+        if value is not None and value < least:
+            raise ValueError(f"--{name.replace('_', '-')} {value}: at least {least}")
+    for name in ("epochs", "lr", "clip", "deadline"):
+        value = getattr(config, name)
+        if value is not None and not value > 0:
+            raise ValueError(f"--{name} {value}: a number above 0")
+    if config.compressor is not None:
+        compress.make(config.compressor)

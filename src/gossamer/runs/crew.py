@@ -1,0 +1,214 @@
+"""The workers of a run that live in this process: one of them over a network, or all, simulated.
+
+The loop that trains them is the same. It reaches the others through rounds, which a crew drives.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.algorithms import Algorithm
+from gossamer.clock import Clock
+from gossamer.collectives import gather, one_complaint, ring_mean
+from gossamer.decentralize import decentralize
+from gossamer.lockstep import lockstep
+from gossamer.optimizer import DecentralizedOptimizer
+from gossamer.runs.config import Config
+from gossamer.runs.session import Session
+from gossamer.simulation import Simulation
+from gossamer.tasks import Sampler, Task
+from gossamer.transport import Transport, run
+from gossamer.worker import Post, Round
+
+COMPLAINT = 2000  # bytes
+
+
+class Crew(ABC):
+    """Workers of this process, and the way to all others."""
+
+    sessions: list[Session]
+    n: int  # all workers
+    seconds: float  # that training has taken, without evaluations and checkpoints
+    sent: list[Counter[int]]  # bytes by receiver, of every worker here
+
+    @property
+    @abstractmethod
+    def algorithm(self) -> Algorithm:
+        """The algorithm, with the gamma that is used."""
+
+    @abstractmethod
+    def step(self, step: int, lr: float) -> list[float]:
+        """Do one step and its round on every worker here; return their losses."""
+
+    @abstractmethod
+    def drive(self, rounds: list[Round], name: str) -> None:
+        """Run a round, one a worker here, together with all other workers."""
+
+    @abstractmethod
+    def state_of(self, index: int) -> Any:  # noqa: ANN401 - a tree of tensors and numbers
+        """Return the optimizer's and the algorithm's state of a worker here."""
+
+    @abstractmethod
+    def load_state_of(self, index: int, state: Any) -> None:  # noqa: ANN401
+        """Take it up again."""
+
+    def means(self, vectors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the exact average over all workers of a vector each, once a worker here."""
+        totals = [v.to(torch.promote_types(v.dtype, torch.float32), copy=True) for v in vectors]
+        rounds = [ring_mean(s.rank, self.n, total) for s, total in zip(self.sessions, totals, strict=True)]
+        self.drive(rounds, "average of all workers")
+        return [total.to(v.dtype) for total, v in zip(totals, vectors, strict=True)]
+
+    def gathered(self, rows: Sequence[Sequence[float]]) -> list[list[float]]:
+        """Return all workers' rows of numbers, given the rows of those here."""
+        tables = [torch.zeros(self.n, len(row), dtype=torch.float64) for row in rows]
+        for session, table, row in zip(self.sessions, tables, rows, strict=True):
+            table[session.rank] = torch.tensor(row, dtype=torch.float64)
+        pairs = zip(self.sessions, tables, strict=True)
+        self.drive([gather(s.rank, self.n, list(table)) for s, table in pairs], "numbers of all workers")
+        return tables[0].tolist()
+
+    def one_complaint(self, complaints: Sequence[str]) -> str:
+        """Return one worker's complaint, the same for all, or "" if nobody has any."""
+        texts = [torch.zeros(COMPLAINT, dtype=torch.uint8) for _ in complaints]
+        for text, complaint in zip(texts, complaints, strict=True):
+            encoded = complaint.encode()[:COMPLAINT]
+            text[: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8)
+        pairs = zip(self.sessions, texts, strict=True)
+        self.drive([one_complaint(s.rank, self.n, text) for s, text in pairs], "complaints")
+        return bytes(texts[0].tolist()).rstrip(b"\0").decode(errors="replace")
+
+
+class Distributed(Crew):
+    """One worker of a run over a network."""
+
+    def __init__(
+        self, config: Config, task: Task, sampler: Sampler, rank: int, transport: Transport | None
+    ) -> None:
+        self.sessions = [Session(config, task, sampler, rank)]
+        self.optimizer: DecentralizedOptimizer = decentralize(
+            self.sessions[0].optimizer,
+            self.sessions[0].model,
+            topology=config.make_topology(),
+            algorithm=config.make_algorithm(),
+            every=config.every,
+            overlap=config.overlap,
+            buffers=config.buffers,  # type: ignore[arg-type]  # checked by Config
+            seed=config.seed,
+            deadline=config.deadline,
+            transport=transport,
+        )
+        self.n, self.seconds = self.optimizer.transport.size, 0.0
+        self.sent = [self.optimizer.sent]
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm, with the gamma that is used."""
+        return self.optimizer.algorithm
+
+    def step(self, step: int, lr: float) -> list[float]:
+        """Do one step and one round with the neighbours."""
+        began = time.perf_counter()
+        loss = self.sessions[0].backward(step, lr)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.seconds += time.perf_counter() - began
+        return [loss]
+
+    def drive(self, rounds: list[Round], name: str) -> None:
+        """Run this worker's round."""
+        with torch.no_grad():
+            run(rounds[0], self.optimizer.transport, name)
+
+    def state_of(self, index: int) -> Any:  # noqa: ANN401
+        """Return the optimizer's and the algorithm's state."""
+        return self.optimizer.state_dict()
+
+    def load_state_of(self, index: int, state: Any) -> None:  # noqa: ANN401
+        """Take it up again."""
+        self.optimizer.load_state_dict(state)
+
+
+class Simulated(Crew):
+    """All workers of a run, in this process."""
+
+    def __init__(
+        self,
+        config: Config,
+        task: Task,
+        sampler: Sampler,
+        clock: Clock | None = None,
+        compute: float | None = None,
+    ) -> None:
+        self.sessions = [Session(config, task, sampler, rank) for rank in range(config.workers)]
+        for session in self.sessions[1:]:  # as worker 0's values are broadcast over a network
+            session.model.load_state_dict(self.sessions[0].model.state_dict())
+        optimizers = iter([session.optimizer for session in self.sessions])
+        self.simulation = Simulation(
+            [session.parameters for session in self.sessions],
+            config.make_topology(),
+            config.make_algorithm(),
+            gradient=self._gradient,
+            optimizer=lambda _: next(optimizers),
+            every=config.every,
+            seed=config.seed,
+        )
+        self.n, self.seconds = config.workers, 0.0
+        self.sent = [Counter() for _ in range(self.n)]
+        self._losses: list[float] = []
+        self._lr = config.lr
+        self._clock, self._compute, self._early = clock, compute, config.overlap
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm, with the gamma that is used."""
+        return self.simulation.algorithm
+
+    def step(self, step: int, lr: float) -> list[float]:
+        """Do one step of all workers; their time is that of one of them, or the clock's."""
+        self._losses, self._lr = [], lr
+        phases: list[Sequence[Post]] = []
+        began = time.perf_counter()
+        self.simulation.step(phases.append)
+        compute = self._compute if self._compute is not None else (time.perf_counter() - began) / self.n
+        for posts in phases:
+            for sent, post in zip(self.sent, posts, strict=True):
+                sent.update({peer: message.numel() for peer, message in post.send.items()})
+        self.seconds += compute if self._clock is None else self._time_passed(self._clock, phases, compute)
+        return self._losses
+
+    def drive(self, rounds: list[Round], name: str) -> None:
+        """Run all workers' rounds in lockstep."""
+        with torch.no_grad():
+            lockstep(rounds)
+
+    def state_of(self, index: int) -> Any:  # noqa: ANN401
+        """Return a worker's optimizer and algorithm state."""
+        member = self.simulation.members[index].state_dict()
+        return {"optimizer": self.simulation.optimizers[index].state_dict(), "member": member}
+
+    def load_state_of(self, index: int, state: Any) -> None:  # noqa: ANN401
+        """Take it up again."""
+        self.simulation.members[index].load_state_dict(state["member"])
+        self.simulation.optimizers[index].load_state_dict(state["optimizer"])
+
+    def _time_passed(self, clock: Clock, phases: list[Sequence[Post]], compute: float) -> float:
+        """Return how long the network makes a step."""
+        before = clock.now
+        if self._early and phases:  # the first messages fly while the gradient is computed
+            clock.phase(phases[0], compute)
+        else:
+            clock.compute(compute)
+        for posts in phases[1:] if self._early else phases:
+            clock.phase(posts)
+        return clock.now - before
+
+    def _gradient(self, rank: int, parameters: dict[str, Any], step: int) -> None:
+        self._losses.append(self.sessions[rank].backward(step, self._lr))

@@ -1,0 +1,54 @@
+"""The model that a run has come to: the average of all workers' models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from gossamer.runs.checkpoint import write_atomically
+from gossamer.runs.folder import RunFolder
+
+
+def export(run: str | Path, path: str | Path) -> int:
+    """Write the average of the workers' newest common checkpoint as a state_dict; return its step.
+
+    Floating-point tensors are averaged in float64; what is not, such as BatchNorm's counters, is
+    worker 0's, and so are buffers where the run says buffers="local".
+    """
+    folder, target = RunFolder(Path(run)), Path(path)
+    config = folder.config()
+    if target.suffix != ".safetensors":
+        raise ValueError(f"{target}: the model is written as safetensors; name a file that ends so")
+    held = [set(folder.checkpoints.steps(rank)) for rank in range(config.workers)]
+    common = set.intersection(*held)
+    if not common:
+        raise FileNotFoundError(
+            f"{folder.path} has no checkpoint of all {config.workers} workers; where they ran on several "
+            f"machines, bring their checkpoint folders together first"
+        )
+    step = max(common)
+    states = [folder.checkpoints.load(step, rank) for rank in range(config.workers)]
+    trained = _trained(states[0])
+    model = {
+        name: _mean([state["model"][name] for state in states])
+        if name in trained or config.buffers == "average"
+        else value.clone()
+        for name, value in states[0]["model"].items()
+    }
+    note = {"step": str(step), "task": config.task, "run": config.label, "workers": str(config.workers)}
+    write_atomically(target, lambda part: save_file(model, part, metadata=note))
+    return step
+
+
+def _mean(values: list[Tensor]) -> Tensor:
+    if not values[0].is_floating_point():
+        return values[0].clone()
+    return torch.stack([value.double() for value in values]).mean(0).to(values[0].dtype)
+
+
+def _trained(state: dict[str, Any]) -> set[str]:
+    return set(state["trained"])

@@ -1,0 +1,163 @@
+"""A run is a folder: what is in it, and how it is written.
+
+config.json              all settings; enough to start the run again
+environment.json         command, versions, machine
+metrics/worker-3.jsonl   one line a log point and evaluation of a worker
+checkpoints/             see gossamer.runs.checkpoint
+logs/worker-3.log        what a worker printed, where the run was started as one command
+summary.json             the result; its fields are described in docs/runs.md
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from gossamer.runs.checkpoint import Checkpoints, write_atomically
+from gossamer.runs.config import Config, read_config
+
+PACKAGES = ("gossamer", "torch", "numpy", "networkx", "safetensors")
+
+
+class RunFolder:
+    """Paths of a run, and the ways to fill them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = Checkpoints(path / "checkpoints")
+
+    def create(self, config: Config, command: str) -> None:
+        """Make the folder of a new run, unless it holds another one."""
+        if self.exists():
+            raise FileExistsError(
+                f"{self.path} already holds a run ({self.config().label}, {self.status()}); go on with it "
+                f"by --resume {self.path}, or choose another folder with --out"
+            )
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise FileExistsError(f"{self.path} is there and is not a run; choose another folder with --out")
+        for name in ("metrics", "checkpoints", "logs"):
+            (self.path / name).mkdir(parents=True, exist_ok=True)
+        self.write("environment.json", environment(command))
+        self.write("summary.json", {"status": "running"})
+        write_atomically(self.path / "config.json", lambda part: part.write_text(config.to_json()))
+
+    def exists(self) -> bool:
+        """Return whether there is a run in the folder."""
+        return (self.path / "config.json").is_file()
+
+    def config(self) -> Config:
+        """Return the settings of the run that is in the folder."""
+        path = self.path / "config.json"
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no run in {self.path}: it has no config.json")
+        return read_config(path)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what is known of the result so far."""
+        path = self.path / "summary.json"
+        return json.loads(path.read_text()) if path.is_file() else {"status": "running"}
+
+    def status(self) -> str:
+        """Return how the run ended, or "running" if it has not, or was killed."""
+        return str(self.summary().get("status", "running"))
+
+    def write(self, name: str, content: dict[str, Any]) -> None:
+        """Write one of the JSON files, whole or not at all."""
+        text = json.dumps(finite(content), indent=2, allow_nan=False) + "\n"
+        write_atomically(self.path / name, lambda part: part.write_text(text))
+
+    def log_path(self, rank: int) -> Path:
+        """Return where a worker's output goes."""
+        return self.path / "logs" / f"worker-{rank}.log"
+
+
+class MetricsFile:
+    """A worker's lines; one is written at once, so that a kill can cut short only the last."""
+
+    def __init__(self, folder: Path, rank: int, step: int) -> None:
+        """Open the file to go on after a step: later lines are of steps that will be done again."""
+        self._path = folder / "metrics" / f"worker-{rank}.jsonl"
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        kept = [line for line in read_lines(self._path) if line["step"] <= step] if step else []
+        text = "".join(json.dumps(line) + "\n" for line in kept)
+        write_atomically(self._path, lambda part: part.write_text(text))
+        self._file = self._path.open("a", buffering=1)
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Add a line."""
+        self._file.write(json.dumps(finite(line), allow_nan=False) + "\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the whole lines of a metrics file."""
+    lines = []
+    for line in path.read_text().splitlines() if path.is_file() else []:
+        try:
+            lines.append(json.loads(line))
+        except json.JSONDecodeError:
+            break  # the process was killed while it wrote this line
+    return lines
+
+
+def finite(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Return a value with None in place of numbers that JSON does not know."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): finite(v) for key, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    return value
+
+
+def environment(command: str) -> dict[str, Any]:
+    """Return what a reader needs to repeat the run elsewhere."""
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {
+        "command": command,
+        **versions,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "commit": _commit(),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _commit() -> str | None:
+    """Return the commit of the folder one works in, if it has one."""
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()
+
+
+def next_free(base: Path, name: str) -> Path:
+    """Return the first of base/name-1, base/name-2, ... that is not there."""
+    number = 1
+    while (base / f"{name}-{number}").exists():
+        number += 1
+    return base / f"{name}-{number}"

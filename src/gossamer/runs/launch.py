@@ -1,0 +1,109 @@
+"""A run as one command: worker processes on this machine, watched, and never left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from gossamer.errors import GossamerError
+from gossamer.runs.folder import RunFolder
+from gossamer.runs.stop import SIGNALS, Stop
+from gossamer.runs.summary import mark_failed
+
+
+class WorkerFailed(GossamerError):  # noqa: N818 - the words say it
+    """A worker broke off; the text is its own, with its traceback where that helps."""
+
+
+def launch(
+    folder: RunFolder, *, resume: bool = False, at_step: int | None = None, watch: tuple[str, ...] = ()
+) -> str:
+    """Run the workers of a run whose folder is there; return how it ended.
+
+    Ctrl-C lets them save and stop, a second one ends them. If a worker fails, the others are
+    stopped and WorkerFailed tells what it said. If this process dies, so do they.
+    """
+    Stop.clear(folder.path)
+    arguments = ["--resume"] if resume else []
+    arguments += ["--at-step", str(at_step)] if at_step is not None else []
+    ours, theirs = os.pipe()
+    module = [sys.executable, "-m", "gossamer.runs.nursery", str(folder.path), "--notes", str(theirs)]
+    process = subprocess.Popen(  # noqa: S603 - our own module
+        [*module, *arguments, "--watch", *watch],
+        env=_environment(folder.config().workers),
+        stdin=subprocess.PIPE,  # closes when this process ends, however it ends
+        pass_fds=[theirs],
+        start_new_session=True,  # Ctrl-C comes from here, once
+    )
+    os.close(theirs)
+    interrupts = 0
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupts
+        interrupts += 1
+        process.send_signal(number)
+
+    in_main = threading.current_thread() is threading.main_thread()  # only there are signals heard
+    before = {number: signal.signal(number, hear) for number in SIGNALS if in_main}
+    try:
+        with os.fdopen(ours) as pipe:
+            notes = [json.loads(line) for line in pipe]
+        code = process.wait()
+    finally:
+        process.kill()
+        process.communicate()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if code and not notes:
+        notes = [{"rank": "0", "message": f"could not be started (exit code {code})", "killed": True}]
+    return _outcome(folder, notes, interrupts)
+
+
+def _environment(n: int) -> dict[str, str]:
+    on_loopback = "lo" in (name for _, name in socket.if_nameindex())
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return {
+        "OMP_NUM_THREADS": "1",  # workers that share a machine's cores must not fight for them
+        **({"GLOO_SOCKET_IFNAME": "lo"} if on_loopback else {}),
+        **os.environ,
+        "WORLD_SIZE": str(n),
+        "LOCAL_WORLD_SIZE": str(n),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+def _outcome(folder: RunFolder, notes: list[dict[str, Any]], interrupts: int) -> str:
+    if not notes:
+        return folder.status()
+    if interrupts > 1:
+        mark_failed(folder, "interrupted", "stopped at once, without a checkpoint of the last steps")
+        return "interrupted"
+    # The one that failed by itself tells more than those that lost it, or were ended for it.
+    first = min(notes, key=lambda note: (note.get("consequence", False), note.get("killed", False)))
+    if first.get("diverged"):
+        mark_failed(folder, "diverged", first["message"])
+        return "diverged"
+    text = _told(folder.path, first)
+    mark_failed(folder, "failed", text)
+    raise WorkerFailed(text)
+
+
+def _told(folder: Path, note: dict[str, Any]) -> str:
+    rank = note["rank"]
+    if note.get("killed"):
+        more = f"; see {folder / 'logs' / f'worker-{rank}.log'}" if rank else ""
+        return f"worker {rank} {note['message']}{more}"
+    if note["explained"]:
+        return f"worker {rank} stopped: {note['message']}"
+    return f"worker {rank} failed\n{note['traceback']}"

@@ -1,0 +1,82 @@
+"""Ctrl-C with a checkpoint: all workers stop after the same step.
+
+A worker that is told to stop names a step that nobody can have passed yet, in a file of the run's
+folder, and every worker looks for the file after each step. News needs one round an edge, so nobody
+is further ahead of it than the graph is wide. Where workers share no folder, or a graph changes so
+that this does not hold, the worst that happens is that some checkpoint is not held by all: the run
+then goes on from the one before.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from gossamer.runs.config import Config
+from gossamer.topology import Topology
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def margin(config: Config) -> int:
+    """Return how many steps a worker may be behind another one."""
+    topology = config.make_topology()
+    rounds = topology.diameter if isinstance(topology, Topology) else config.workers
+    return (rounds + 1) * config.every
+
+
+class Stop:
+    """Listens to signals, and to the other workers' wish to stop."""
+
+    def __init__(self, folder: Path, margin: int) -> None:
+        self._path, self._margin = folder / "stop", margin
+        self._asked = False
+
+    @staticmethod
+    def clear(folder: Path) -> None:
+        """Forget an earlier wish to stop."""
+        (folder / "stop").unlink(missing_ok=True)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take Ctrl-C and SIGTERM as the wish to stop; a second Ctrl-C stops at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals go to the main thread
+            return
+        before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def at(self, step: int) -> int | None:
+        """Return the step after which all stop, if somebody wants to."""
+        if self._asked:
+            self._propose(step + self._margin)
+        try:
+            return int(self._path.read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def _propose(self, step: int) -> None:
+        """Name the step, unless another worker has named one: the first counts."""
+        part = self._path.with_name(f"stop.{os.getpid()}")
+        part.write_text(str(step))
+        try:
+            os.link(part, self._path)  # appears with its content, and fails if it is there
+        except FileExistsError:
+            pass
+        finally:
+            part.unlink()
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self._asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._asked = True

@@ -1,0 +1,105 @@
+"""What a run comes to, in one JSON file. docs/runs.md describes every field."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+from gossamer.runs.config import Config
+from gossamer.runs.crew import Crew
+from gossamer.runs.evaluate import evaluate
+from gossamer.runs.folder import RunFolder, read_lines
+from gossamer.runs.loop import Loop
+from gossamer.tasks import Sampler, Task
+from gossamer.topology import Schedule, Topology
+
+ROUNDS_SHOWN = 64  # of a graph that changes
+
+
+def description(loop: Loop, task: Task, sampler: Sampler) -> dict[str, Any]:
+    """Return what is known before the first step."""
+    crew, config = loop.crew, loop.config
+    return {
+        "status": "running",
+        "error": None,
+        "task": task.name,
+        "metric": task.metric,
+        "better": task.better,
+        "workers": crew.n,
+        "parameters": sum(p.numel() for p in crew.sessions[0].parameters.values()),
+        "algorithm": config.algorithm,
+        "compressor": config.compressor,
+        "topology": config.topology,
+        "gamma": getattr(crew.algorithm, "gamma", None),
+        "partition": {"kind": config.partition, "counts": _counts(sampler)},
+        "graph": _graph(config.make_topology()),
+    }
+
+
+def results(loop: Loop, parameters: int, status: str) -> dict[str, Any]:
+    """Return what has come out. All workers call it together, since it asks them all."""
+    crew = loop.crew
+    if loop.evaluation is None and status != "diverged":
+        loop.evaluation = evaluate(crew)
+    found, links = loop.evaluation, _links(crew)
+    own_loss = math.nan if loop.train_loss is None else loop.train_loss
+    losses = crew.gathered([[own_loss] for _ in crew.sessions])
+    return {
+        "status": status,
+        "steps": loop.step,
+        "epochs": loop.plan.epoch(loop.step),
+        "average": found and found.average,
+        "local_mean": found and found.local_mean,
+        "consensus_distance": found and found.consensus_distance,
+        "train_loss": sum(row[0] for row in losses) / crew.n,
+        "bytes_sent": [sum(count for i, _, count in links if i == rank) for rank in range(crew.n)],
+        "links": links,
+        "bytes_full": _full_precision(loop.config, parameters, loop.step),
+        "seconds": crew.seconds,
+    }
+
+
+def mark_failed(folder: RunFolder, status: str, error: str) -> None:
+    """Write into the summary how a run broke off, with what its metrics tell."""
+    summary = folder.summary() | {"status": status, "error": error}
+    for line in read_lines(folder.path / "metrics" / "worker-0.jsonl"):
+        names = ("step", "epoch", "seconds", "average", "local_mean", "consensus_distance")
+        plural = {"step": "steps", "epoch": "epochs"}
+        summary |= {plural.get(name, name): line[name] for name in names if name in line}
+    with contextlib.suppress(OSError):  # the disk may be what has failed
+        folder.write("summary.json", summary)
+
+
+def _links(crew: Crew) -> list[list[int]]:
+    """Return [sender, receiver, bytes] for every pair that has talked in training."""
+    rows = crew.gathered([[float(sent[j]) for j in range(crew.n)] for sent in crew.sent])
+    return [[i, j, int(count)] for i, row in enumerate(rows) for j, count in enumerate(row) if count]
+
+
+def _full_precision(config: Config, parameters: int, steps: int) -> int:
+    """Return what a worker would have sent, on average, as plain float32 over the same graph."""
+    graph, rounds = config.make_topology(), steps // config.every
+    looked_at = range(min(rounds, ROUNDS_SHOWN) if graph.varying else min(rounds, 1))
+    neighbours = [len(graph.receivers(rank, t)) for t in looked_at for rank in range(graph.n)]
+    return round(4 * parameters * rounds * sum(neighbours) / max(1, len(neighbours)))
+
+
+def _counts(sampler: Sampler) -> list[list[int]] | None:
+    counts = sampler.counts()
+    return None if counts is None else counts.tolist()
+
+
+def _graph(topology: Topology | Schedule) -> dict[str, Any]:
+    if isinstance(topology, Topology):
+        shape: dict[str, Any] = {"gap": topology.spectrum.gap, "diameter": topology.diameter}
+        edges = set(topology.edges)
+    else:
+        shape = {"gap": None, "diameter": None}
+        edges = {edge for t in range(ROUNDS_SHOWN) for edge in topology.at(t).edges}
+    return {
+        "edges": [list(edge) for edge in sorted(edges)],
+        "directed": topology.directed,
+        "varying": topology.varying,
+        **shape,
+    }

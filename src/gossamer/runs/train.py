@@ -1,0 +1,112 @@
+"""The Python twins of `gossamer train` and `gossamer simulate`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gossamer import network
+from gossamer.clock import Clock
+from gossamer.runs.config import Config
+from gossamer.runs.crew import Simulated
+from gossamer.runs.folder import RunFolder
+from gossamer.runs.launch import launch
+from gossamer.runs.loop import Loop
+from gossamer.runs.plan import Plan
+from gossamer.runs.session import own_randomness
+from gossamer.runs.stop import Stop
+from gossamer.runs.summary import description, mark_failed, results
+from gossamer.runs.watchers import make_watchers
+from gossamer.runs.worker import make_sampler, train_worker
+
+
+def train(
+    config: Config, out: str | Path, *, command: str | None = None, watch: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Train with real worker processes; return the summary.
+
+    Under torchrun this process is one of the workers; otherwise it starts them all, here.
+    """
+    folder = RunFolder(Path(out))
+    if not under_torchrun() or os.environ["RANK"] == "0":
+        folder.create(config, command or shlex.join(sys.argv))
+    return _train(folder, config, watch, resume=False, at_step=None)
+
+
+def simulate(
+    config: Config, out: str | Path, *, command: str | None = None, watch: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Train with all workers in this process, on a modelled network if there is one; return the summary."""
+    folder = RunFolder(Path(out))
+    config = replace(config, simulated=True)
+    folder.create(config, command or shlex.join(sys.argv))
+    return _simulate(folder, config, watch, resume=False, at_step=None)
+
+
+def resume(out: str | Path, *, at_step: int | None = None, watch: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Go on with a run that was stopped, or killed, where it was; return the summary."""
+    folder = RunFolder(Path(out))
+    config = folder.config()
+    if folder.status() in ("finished", "diverged"):
+        return folder.summary()  # there is nothing to go on with: it would end the same way
+    go_on = _simulate if config.simulated else _train
+    return go_on(folder, config, watch, resume=True, at_step=at_step)
+
+
+def under_torchrun() -> bool:
+    """Return whether this process is one of several that a launcher has started."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def _train(
+    folder: RunFolder, config: Config, watch: tuple[str, ...], *, resume: bool, at_step: int | None
+) -> dict[str, Any]:
+    if not under_torchrun():
+        launch(folder, resume=resume, at_step=at_step, watch=watch)
+        return folder.summary()
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if size != config.workers:
+        raise ValueError(f"the launcher has started {size} workers, the run has {config.workers}")
+    if rank == 0:
+        Stop.clear(folder.path)
+    try:
+        train_worker(folder, config, rank, resume=resume, at_step=at_step, watch=watch)
+    except Exception as error:
+        if rank == 0:
+            mark_failed(folder, "failed", f"{type(error).__name__}: {error}")
+        raise
+    return folder.summary() if rank == 0 else {}
+
+
+def _simulate(
+    folder: RunFolder, config: Config, watch: tuple[str, ...], *, resume: bool, at_step: int | None
+) -> dict[str, Any]:
+    Stop.clear(folder.path)
+    stop = Stop(folder.path, margin=0)
+    links = config.make_network()
+    compute = None if config.compute is None else network.seconds(config.compute)
+    with own_randomness():
+        task = config.make_task()
+        sampler = make_sampler(config, task)
+        crew = Simulated(config, task, sampler, Clock(links) if links else None, compute)
+        loop = Loop(crew, config, Plan.of(config, sampler), folder)
+        if resume:
+            loop.resume(at_step)
+        known = description(loop, task, sampler) | {
+            "clock": "modelled",
+            "network": str(links) if links else None,
+        }
+        folder.write("summary.json", known)
+        try:
+            with stop.listening():
+                status = loop.run(make_watchers(watch, folder.path, config, task), stop.at)
+        except BaseException as error:
+            mark_failed(folder, "failed", f"{type(error).__name__}: {error}")
+            raise
+        known |= results(loop, known["parameters"], status) | {"error": loop.error}
+    folder.write("summary.json", known)
+    return known

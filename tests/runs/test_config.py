@@ -1,0 +1,83 @@
+"""Settings: complete, checked, and the same after a trip through a file."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from gossamer.runs import Config, read_config
+from gossamer.runs.plan import Plan
+
+
+def test_settings_survive_a_file(tmp_path):
+    config = Config(algorithm="powergossip:2", options={"sub_steps": 2}, steps=7, gamma=None, clip=0.5)
+    (tmp_path / "config.json").write_text(config.to_json())
+    assert read_config(tmp_path / "config.json") == config
+
+
+def test_what_is_left_out_is_chosen():
+    assert Config().compressor == "topk:0.01"
+    assert Config(algorithm="dpsgd").compressor is None
+    assert Config(algorithm="allreduce").compressor is None
+    assert Config(algorithm="dpsgd", overlap=True).options == {"order": "combine-then-adapt"}
+    assert Config().changed(steps=5).epochs is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"algorithm": "chico"}, "did you mean 'choco'"),
+        ({"compressor": "topc:0.1"}, "did you mean 'topk'"),
+        ({"compressor": "topk:1.5"}, "1.5"),
+        ({"topology": "rign"}, "did you mean 'ring'"),
+        ({"topology": "torus:3x3", "workers": 7}, "7"),
+        ({"optimizer": "sdg"}, "did you mean 'sgd'"),
+        ({"schedule": "cosin"}, "did you mean 'cosine'"),
+        ({"lr_scale": "lineer"}, "did you mean 'linear'"),
+        ({"algorithm": "allreduce", "gamma": 0.1}, "takes no gamma"),
+        ({"epochs": 1, "steps": 1}, "not both"),
+        ({"workers": 0}, "at least 1"),
+        ({"lr": -1.0}, "above 0"),
+        ({"algorithm": "dcd", "overlap": True}, "order"),
+        ({"algorithm": "choco", "topology": "one-peer-exponential"}, "constant graph"),
+        ({"bandwidth": "10mbit"}, "gossamer simulate"),
+        ({"bandwidth": "10mbps", "simulated": True}, "mbit"),
+        ({"buffers": "mine"}, "average"),
+        ({"options": {"sub_stebs": 2}, "algorithm": "powergossip:1"}, "sub_stebs"),
+    ],
+)
+def test_mistakes_are_explained(settings, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Config(**settings)
+
+
+def test_a_difference_that_matters_is_named():
+    with pytest.raises(ValueError, match=r"lr = 0.1, not 0.2"):
+        Config().require_same(Config(lr=0.2))
+    Config().require_same(Config(deadline=5.0, keep=7))
+
+
+def lrs(**settings):
+    plan = Plan(Config(lr=0.5, steps=100, workers=4, **settings), steps_per_epoch=10)
+    return [plan.lr(step) for step in range(100)]
+
+
+def test_learning_rates_follow_their_formulas():
+    assert lrs() == [0.5] * 100
+    assert lrs(lr_scale="linear")[0] == 2.0
+    assert lrs(lr_scale="sqrt")[0] == 1.0
+    assert lrs(warmup=2)[:20] == pytest.approx([0.5 * (i + 1) / 20 for i in range(20)])
+    assert lrs(warmup=2)[20:] == [0.5] * 80
+    assert lrs(schedule="step") == pytest.approx([0.5] * 50 + [0.05] * 25 + [0.005] * 25)
+    cosine = lrs(schedule="cosine")
+    assert (cosine[0], cosine[50]) == pytest.approx((0.5, 0.25))
+    assert all(a > b > 0 for a, b in pairwise(cosine))
+
+
+def test_the_time_table():
+    plan = Plan(Config(epochs=2.5), steps_per_epoch=10)
+    assert plan.steps == 25
+    assert [s for s in range(1, 26) if plan.evaluates(s)] == [3, 6, 9, 12, 15, 18, 21, 24, 25]
+    assert [s for s in range(1, 26) if plan.saves(s)] == [3, 6, 9, 12, 15, 18, 21, 24, 25]
+    assert not any(Plan(Config(steps=9, checkpoint_every=0), 10).saves(s) for s in range(1, 10))

@@ -1,0 +1,233 @@
+"""The loop, simulated: what it writes, how it goes on after a stop, how it ends when it diverges."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+
+import pytest
+import torch
+
+from gossamer.runs import RunFolder, export, resume, simulate
+from gossamer.runs.checkpoint import DamagedCheckpoint
+from gossamer.runs.crew import Simulated
+from gossamer.runs.folder import read_lines
+from gossamer.runs.read import read_run
+from tests.runs.small import small
+
+METHODS = {
+    "allreduce": {"algorithm": "allreduce"},
+    "allreduce every 3": {"algorithm": "allreduce", "every": 3},
+    "dpsgd": {"algorithm": "dpsgd", "topology": "one-peer-exponential"},
+    "dpsgd overlap": {"algorithm": "dpsgd", "overlap": True},
+    "naive": {"algorithm": "naive", "compressor": "fp16"},
+    "dcd": {"algorithm": "dcd", "compressor": "qsgd:8"},
+    "ecd": {"algorithm": "ecd", "compressor": "qsgd:8"},
+    "choco": {
+        "algorithm": "choco",
+        "compressor": "randomk:0.3",
+        "gamma": 0.2,
+        "optimizer": "adam",
+        "lr": 0.01,
+    },
+    "choco overlap": {"algorithm": "choco", "compressor": "sign", "gamma": 0.2, "overlap": True},
+    "deepsqueeze": {"algorithm": "deepsqueeze", "compressor": "topk:0.3", "gamma": 0.2, "every": 2},
+    "powergossip": {"algorithm": "powergossip:1", "schedule": "cosine", "nesterov": True},
+}
+
+
+def final(folder, workers=3):
+    """Return all workers' last checkpoints without what time it took."""
+    checkpoints = RunFolder(folder).checkpoints
+    states = [checkpoints.load(max(checkpoints.steps(rank)), rank) for rank in range(workers)]
+    return [{key: value for key, value in state.items() if key != "seconds"} for state in states]
+
+
+def same(a, b):
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def without_time(summary):
+    return {key: value for key, value in summary.items() if key != "seconds"}
+
+
+class Stop(Exception):  # noqa: N818
+    pass
+
+
+def break_off(monkeypatch, config, folder, at):
+    """Leave a run that was broken off before a step."""
+    step = Simulated.step
+
+    def stepping(own, number, lr):
+        if number == at:
+            raise Stop
+        return step(own, number, lr)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Simulated, "step", stepping)
+        with pytest.raises(Stop):
+            simulate(config, folder)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_broken_off_run_goes_on_bit_for_bit(tmp_path, monkeypatch, name):
+    config = small(**METHODS[name])
+    whole = simulate(config, tmp_path / "whole")
+    break_off(monkeypatch, config, tmp_path / "broken", at=random.Random(name).randrange(3, 12))
+    broken = resume(tmp_path / "broken")
+    assert without_time(broken) == without_time(whole)
+    assert same(final(tmp_path / "broken"), final(tmp_path / "whole"))
+    for rank in range(3):
+        lines = [
+            read_lines(tmp_path / run / "metrics" / f"worker-{rank}.jsonl") for run in ("whole", "broken")
+        ]
+        assert [without_time(line) for line in lines[0]] == [without_time(line) for line in lines[1]]
+
+
+def test_what_a_run_leaves(tmp_path):
+    summary = simulate(small(), tmp_path / "run", command="gossamer simulate --task small.py")
+    run = read_run(tmp_path / "run")
+    assert summary == run.summary | {"links": [list(link) for link in summary["links"]]}
+    assert run.environment["command"] == "gossamer simulate --task small.py"
+    assert [line["step"] for line in run.train[2]] == [3, 6, 9, 12]
+    assert [line["step"] for line in run.evaluations] == [6, 12]
+    assert run.evaluations[-1]["average"] == summary["average"]
+    assert summary["status"] == "finished"
+    assert sum(summary["partition"]["counts"][0]) == 40
+    assert {tuple(link[:2]) for link in summary["links"]} == {
+        (i, j) for i in range(3) for j in range(3) if i != j
+    }
+    assert summary["bytes_sent"] == [sum(c for i, _, c in summary["links"] if i == r) for r in range(3)]
+    assert RunFolder(tmp_path / "run").checkpoints.steps(0) == [12, 10]
+
+
+def test_the_evaluations_mean_what_they_say(tmp_path):
+    """Against the definition, from the checkpoints: BatchNorm statistics are averaged like parameters."""
+    from tests.runs import small as module
+
+    summary = simulate(small(), tmp_path / "run")
+    states = [state["model"] for state in final(tmp_path / "run")]
+    task, models = module.task(), []
+    for state in states:
+        models.append(task.model())
+        models[-1].load_state_dict(state)
+    accuracies = [task.evaluate(model)["accuracy"] for model in models]
+    assert summary["local_mean"]["accuracy"] == pytest.approx(sum(accuracies) / 3)
+    mean = {k: torch.stack([s[k].double() for s in states]).mean(0).to(states[0][k].dtype) for k in states[0]}
+    models[0].load_state_dict(mean)
+    assert summary["average"]["accuracy"] == pytest.approx(task.evaluate(models[0])["accuracy"])
+    trained = [name for name, _ in models[0].named_parameters()]
+    squares = [sum((s[k] - mean[k]).double().square().sum() for k in trained) for s in states]
+    assert summary["consensus_distance"] == pytest.approx(float(sum(squares) / 3) ** 0.5, rel=1e-5)
+
+
+def test_the_exported_model_is_the_average(tmp_path):
+    from safetensors.torch import load_file
+
+    simulate(small(), tmp_path / "run")
+    assert export(tmp_path / "run", tmp_path / "model.safetensors") == 12
+    states = [state["model"] for state in final(tmp_path / "run")]
+    exported = load_file(tmp_path / "model.safetensors")
+    assert exported.keys() == states[0].keys()
+    for name, value in exported.items():
+        assert torch.allclose(
+            value.double(), torch.stack([s[name].double() for s in states]).mean(0), atol=1e-6
+        )
+    with pytest.raises(ValueError, match="safetensors"):
+        export(tmp_path / "run", tmp_path / "model.pt")
+
+
+def test_divergence_is_an_outcome(tmp_path):
+    summary = simulate(small(lr=1e6, steps=50), tmp_path / "run")
+    assert summary["status"] == "diverged"
+    assert "learning rate" in summary["error"]
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "diverged"
+    assert resume(tmp_path / "run")["status"] == "diverged"
+
+
+def test_a_damaged_checkpoint_is_refused_and_the_older_one_offered(tmp_path, monkeypatch):
+    config = small(keep=3)
+    whole = simulate(config, tmp_path / "whole")
+    break_off(monkeypatch, config, tmp_path / "run", at=9)
+    path = tmp_path / "run" / "checkpoints" / "step-00000008" / "worker-1.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(DamagedCheckpoint, match=r"worker 1's checkpoint of step 8 .* --at-step 6"):
+        resume(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"hold \[8, 6, 4\]"):
+        resume(tmp_path / "run", at_step=5)
+    assert without_time(resume(tmp_path / "run", at_step=6)) == without_time(whole)
+    assert same(final(tmp_path / "run"), final(tmp_path / "whole"))
+
+
+def test_only_a_step_that_all_hold_is_taken(tmp_path, monkeypatch):
+    whole = simulate(small(), tmp_path / "whole")
+    break_off(monkeypatch, small(), tmp_path / "run", at=9)
+    for name in ("worker-2.json", "worker-0.safetensors.part"):  # killed before its JSON; while writing
+        path = tmp_path / "run" / "checkpoints" / "step-00000008" / name
+        path.unlink() if path.exists() else path.write_bytes(b"half")
+    assert without_time(resume(tmp_path / "run")) == without_time(whole)
+
+
+def test_a_folder_with_another_run_is_left_alone(tmp_path):
+    simulate(small(steps=2), tmp_path / "run")
+    with pytest.raises(FileExistsError, match=r"already holds a run .*finished.*--resume"):
+        simulate(small(steps=3), tmp_path / "run")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("")
+    with pytest.raises(FileExistsError, match="not a run"):
+        simulate(small(), tmp_path / "mine")
+    with pytest.raises(FileNotFoundError, match="no run"):
+        resume(tmp_path / "nothing")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_is_explained_and_costs_nothing(tmp_path):
+    import subprocess
+
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=120k", "tmpfs", disk], check=False)
+    if mounted.returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        with pytest.raises(Exception, match=r"could not save step .*No space left.*--resume"):
+            simulate(small(steps=200, keep=100), disk / "run")
+        steps = RunFolder(disk / "run").checkpoints.steps(0)
+        assert len(steps) > 1
+        for rank in range(3):
+            RunFolder(disk / "run").checkpoints.load(steps[-1], rank)
+        subprocess.run(["mount", "-o", "remount,size=100m", disk], check=True)
+        assert resume(disk / "run")["status"] == "finished"
+    finally:
+        subprocess.run(["umount", disk], check=False)
+
+
+def test_the_modelled_clock_counts_compute_and_network(tmp_path):
+    """10 steps of 50 ms, and for every step two messages on the uplink and two latencies."""
+    config = small(
+        steps=10, algorithm="dpsgd", compute="50ms", bandwidth="1mbit", latency="20ms", simulated=True
+    )
+    summary = simulate(config, tmp_path / "run")
+    bits = summary["bytes_sent"][0] * 8 * 1.036
+    assert summary["seconds"] == pytest.approx(10 * 0.05 + bits / 1e6 + 10 * 0.04)
+    assert summary["network"] == "1 Mbit/s, 20 ms"
+    early = simulate(
+        config.changed(overlap=True, options={"order": "combine-then-adapt"}), tmp_path / "early"
+    )
+    assert early["seconds"] == pytest.approx(10 * max(0.05, bits / 10 / 1e6 + 0.04))
+
+
+def test_the_callers_generators_are_left_alone(tmp_path):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    simulate(small(steps=2), tmp_path / "run")
+    assert torch.equal(torch.rand(3), expected)

@@ -1,0 +1,164 @@
+"""Runs with real processes: the same bits as simulated, whatever is killed on the way."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gossamer.runs import RunFolder, resume, simulate, train
+from gossamer.runs.launch import WorkerFailed
+from tests.runs.small import FILE, small
+from tests.runs.test_loop import METHODS, final, same, without_time
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def processes_of(folder) -> list[int]:
+    """Return the processes that have the folder in their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(folder).encode() in path.read_bytes() and int(path.parent.name) != os.getpid():
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def wait_until(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.05)
+
+
+def start(folder, *flags, **environment):
+    """Start the command in a process of its own."""
+    command = [
+        sys.executable,
+        "-m",
+        "gossamer",
+        "train",
+        "--task",
+        FILE,
+        "--out",
+        str(folder),
+        "--workers",
+        "3",
+    ]
+    command += ["--batch-size", "4", "--steps", "12", "--checkpoint-every", "2", "--evaluate-every", "6"]
+    command += ["--log-every", "3", "--deadline", "60", *flags]
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_worker_killed_in_a_write_costs_nothing(tmp_path, monkeypatch, name):
+    """Killed before, between and after the renames that make a checkpoint, or the metrics' file."""
+    config = small(**METHODS[name])
+    whole = simulate(config, tmp_path / "whole")
+    rng = random.Random(f"kill {name}")
+    monkeypatch.setenv("GOSSAMER_FAULT", f"{rng.randrange(3)} rename {rng.randrange(1, 12)}")
+    with pytest.raises(WorkerFailed, match="was killed by SIGKILL"):
+        train(config, tmp_path / "run")
+    assert not processes_of(tmp_path / "run")
+    assert RunFolder(tmp_path / "run").status() == "failed"
+    monkeypatch.delenv("GOSSAMER_FAULT")
+    resumed = resume(tmp_path / "run")
+    assert {**without_time(resumed), "clock": "modelled"} == without_time(whole)
+    assert same(_comparable(tmp_path / "run"), _comparable(tmp_path / "whole"))
+
+
+def _comparable(folder):
+    """Simulated and real workers save the same under other names: compare models and torch's optimizers."""
+    kept = []
+    for state in final(folder):
+        optimizer = state["optimizer"].get("optimizer", state["optimizer"])
+        kept.append({"model": state["model"], "momenta": optimizer["state"], "sent": state["sent"]})
+    return kept
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_everything_killed_at_a_random_moment_costs_nothing(tmp_path, seed):
+    whole = simulate(small(gamma=0.2), tmp_path / "whole")
+    rng = random.Random(seed)
+    with start(tmp_path / "run", "--gamma", "0.2", GOSSAMER_FAULT="all sleep 0.1") as process:
+        wait_until(lambda: RunFolder(tmp_path / "run").checkpoints.steps(0))
+        time.sleep(rng.uniform(0, 1.0))
+        process.send_signal(signal.SIGKILL)  # the launcher only: its workers must follow
+        process.stdout.read()
+    wait_until(lambda: not processes_of(tmp_path / "run"), seconds=10)
+    resumed = resume(tmp_path / "run")
+    assert {**without_time(resumed), "clock": "modelled"} == without_time(whole)
+    assert same(_comparable(tmp_path / "run"), _comparable(tmp_path / "whole"))
+
+
+def test_ctrl_c_saves_and_tells_how_to_go_on(tmp_path):
+    whole = simulate(small(gamma=0.2), tmp_path / "whole")
+    with start(tmp_path / "run", "--gamma", "0.2", GOSSAMER_FAULT="all sleep 0.2") as process:
+        wait_until((tmp_path / "run/metrics/worker-2.jsonl").exists)
+        process.send_signal(signal.SIGINT)
+        said = process.stdout.read()
+    assert process.returncode == 130, said
+    assert f"gossamer train --resume {tmp_path / 'run'}" in said
+    assert "Traceback" not in said
+    assert not processes_of(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    assert folder.status() == "interrupted"
+    assert folder.checkpoints.steps(0)[0] == folder.checkpoints.steps(1)[0] == folder.summary()["steps"] < 12
+    assert {**without_time(resume(tmp_path / "run")), "clock": "modelled"} == without_time(whole)
+
+
+def test_a_second_ctrl_c_ends_it_at_once(tmp_path):
+    with start(tmp_path / "run", GOSSAMER_FAULT="all sleep 5") as process:
+        wait_until((tmp_path / "run/metrics/worker-2.jsonl").exists)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        said = process.stdout.read()
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert not processes_of(tmp_path / "run")
+
+
+def test_a_workers_exception_is_shown_once(tmp_path):
+    with start(tmp_path / "run", GOSSAMER_FAULT="1 loss 5") as process:
+        said = process.stdout.read()
+    assert process.returncode == 1
+    assert said.count("RuntimeError: a mistake in the user's loss") == 1, said
+    assert said.count("Traceback") == 1
+    assert "worker 1 failed" in said
+    assert not processes_of(tmp_path / "run")
+
+
+def test_divergence_is_no_crash(tmp_path):
+    with start(tmp_path / "run", "--lr", "1e6") as process:
+        said = process.stdout.read()
+    assert "diverged" in said
+    assert "Traceback" not in said, said
+    assert RunFolder(tmp_path / "run").status() == "diverged"
+
+
+def test_torchrun_joins(tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "gossamer", "train", "--task", FILE, "--steps", "4", "--batch-size", "4"]
+    command += ["--algorithm", "dpsgd", "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("of the average model") == 1
+    real = RunFolder(tmp_path / "run").summary()
+    config = RunFolder(tmp_path / "run").config()
+    assert {**without_time(real), "clock": "modelled"} == without_time(simulate(config, tmp_path / "same"))
