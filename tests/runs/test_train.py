@@ -65,7 +65,7 @@ def start(folder, *flags, **environment):
     )
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [name for name in METHODS if " " not in name])  # one an algorithm
 def test_a_worker_killed_in_a_write_costs_nothing(tmp_path, monkeypatch, name):
     """Killed before, between and after the renames that make a checkpoint, or the metrics' file."""
     config = small(**METHODS[name])

@@ -28,44 +28,54 @@ class ProgressLine:
         """Show the line."""
         self._began, self._first, self._steps = time.monotonic(), step, plan.steps
         if self._console.is_terminal:
-            columns = (TextColumn("step {task.completed}/{task.total}"), BarColumn(None))
             self._bar = Progress(
-                *columns, TextColumn("{task.description}"), TimeRemainingColumn(), console=self._console
+                TextColumn("step {task.completed}/{task.total}"),
+                BarColumn(20),
+                TextColumn("{task.description}"),
+                TimeRemainingColumn(compact=True),
+                TextColumn("left"),
+                console=self._console,
+                transient=True,
             )
             self._id = self._bar.add_task("", total=plan.steps, completed=step)
             self._bar.start()
 
     def line(self, line: dict[str, Any]) -> None:
-        """Show what is new."""
+        """Show what is new: the moving line always, a lasting one for every evaluation."""
         self._seen |= line
         if self._bar is not None:
-            self._bar.update(self._id, completed=line["step"], description=self._text())
+            short = "  ".join([*self._loss(), self._apart(), *self._pace()])
+            self._bar.update(self._id, completed=line["step"], description=short)
         if line["kind"] == "evaluation":
-            eta = "" if self._bar is not None else f"  {self._time_left(line['step'])}"
-            self._console.print(
-                f"step {line['step']}/{self._steps}  {self._text()}{eta}", highlight=False, soft_wrap=True
-            )
+            words = [f"step {line['step']}/{self._steps}", *self._loss(), *self._quality(), self._apart()]
+            words += [*self._pace(), *([] if self._bar is not None else [self._time_left(line["step"])])]
+            self._console.print("  ".join(words), highlight=False, soft_wrap=True)
         if line["kind"] == "diverged":
-            self._console.print(
-                f"diverged after step {line['step']}: {line['error']}", highlight=False, soft_wrap=True
-            )
+            text = f"diverged after step {line['step']}: {line['error']}"
+            self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def end(self, status: str) -> None:
         """Take the line away."""
         if self._bar is not None:
             self._bar.stop()
 
-    def _text(self) -> str:
-        seen, metric = self._seen, self._task.metric
-        parts = [f"loss {seen['loss']:.3f}"] if seen.get("loss") is not None else []
-        if "average" in seen:
-            average, local = seen["average"][metric], seen["local_mean"][metric]
-            parts.append(f"{metric} {average:.4g} (local {local:.4g})")
-            parts.append(f"apart {seen['consensus_distance']:.3g}")
-        parts.append(f"{seen['bytes_sent'] / 1e6:.2f} MB a worker")
+    def _loss(self) -> list[str]:
+        loss = self._seen.get("loss")
+        return [] if loss is None else [f"loss {loss:.3f}"]
+
+    def _quality(self) -> list[str]:
+        metric = self._task.metric
+        average, local = (self._seen.get(key, {}).get(metric) for key in ("average", "local_mean"))
+        return [] if average is None or local is None else [f"{metric} {average:.4g} (local {local:.4g})"]
+
+    def _apart(self) -> str:
+        distance = self._seen.get("consensus_distance")
+        return "apart ?" if distance is None else f"apart {distance:.3g}"
+
+    def _pace(self) -> list[str]:
         passed = max(time.monotonic() - self._began, 1e-9)
-        parts.append(f"{(seen['step'] - self._first) * self._examples / passed:.0f} examples/s")
-        return "  ".join(parts)
+        pace = (self._seen["step"] - self._first) * self._examples / passed
+        return [f"{self._seen.get('bytes_sent', 0) / 1e6:.2f} MB a worker", f"{pace:.0f} examples/s"]
 
     def _time_left(self, step: int) -> str:
         rate = (time.monotonic() - self._began) / max(1, step - self._first)
