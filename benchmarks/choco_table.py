@@ -154,15 +154,17 @@ class Cache:
 def gamma_key(setting: str, method: Method) -> str:
     """Return the name under which the cache keeps a consensus step size."""
     config = SETTINGS[setting].config
-    return f"gamma|{config.topology} {config.workers}|{method[0]} {method[1]}"
+    return f"gamma|{setting}|{config.topology} {config.workers}|{method[0]} {method[1]}"
 
 
 def find_gamma(key: str, config: Config) -> dict[str, Any]:
     """Return the line for a consensus step size, searched as `gamma="auto"` does."""
     prepare()
     algorithm = config.make_algorithm()
-    auto = getattr(algorithm, "gamma", None) == "auto"
-    return {"key": key, "gamma": gossamer.tune_gamma(algorithm, config.make_topology()) if auto else None}
+    if getattr(algorithm, "gamma", None) != "auto":
+        return {"key": key, "gamma": None}
+    shapes = [p.shape for p in config.make_task().model().parameters()]
+    return {"key": key, "gamma": gossamer.tune_gamma(algorithm, config.make_topology(), shapes=shapes)}
 
 
 def one_run(key: str, config: Config) -> dict[str, Any]:

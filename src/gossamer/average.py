@@ -68,7 +68,9 @@ def average(
     asked = _for_averaging(algorithms.make(algorithm, compressor, gamma=gamma))
     own = {"tolerance": str(tolerance), "max_rounds": str(max_rounds)}
     agree(link, settings(asked, graph, [Layout.of({"tensor": tensor})], every=1, seed=seed) | own)
-    member = _member(link.rank, tensor, with_common_gamma(asked, graph, link, seed), graph, seed)
+    member = _member(
+        link.rank, tensor, with_common_gamma(asked, graph, [tensor.shape], link, seed), graph, seed
+    )
     return _gossip([member], graph.n, _over(link), tolerance, max_rounds, seed)[0]
 
 
@@ -87,7 +89,8 @@ def simulate_average(
     graph = make_topology(topology, len(tensors), seed)
     if any(t.shape != tensors[0].shape or t.dtype != tensors[0].dtype for t in tensors):
         raise ValueError("the tensors of all workers must have one shape and dtype")
-    chosen = with_gamma(_for_averaging(algorithms.make(algorithm, compressor, gamma=gamma)), graph, seed)
+    asked = _for_averaging(algorithms.make(algorithm, compressor, gamma=gamma))
+    chosen = with_gamma(asked, graph, [tensors[0].shape], seed)
     members = [_member(rank, t, chosen, graph, seed) for rank, t in enumerate(tensors)]
     return _gossip(members, graph.n, lockstep, tolerance, max_rounds, seed)
 

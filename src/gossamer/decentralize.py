@@ -81,7 +81,7 @@ def decentralize(
     own_deadline, link.deadline = link.deadline, max(link.deadline, START_UP.total_seconds())
     agree(link, common | untrained | _describe_optimizer(optimizer))
     _broadcast_start(flats, others, link)
-    tuned = with_common_gamma(chosen, graph, link, seed)
+    tuned = with_common_gamma(chosen, graph, [p.shape for p in trained.values()], link, seed)
     link.deadline = own_deadline
     _warn_of_threads(link)
     return DecentralizedOptimizer(

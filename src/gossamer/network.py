@@ -8,6 +8,7 @@ A file describes them in TOML, or with the same tables in JSON:
     [workers.3]
     up = "1mbit"
     down = "10mbit"
+    latency = "60ms"        # of all its links; the larger one if both workers have their own
 
     [[links]]
     between = [0, 4]        # both directions, unless one_way = true
@@ -38,8 +39,7 @@ PER_SECOND = {"us": 1e6, "ms": 1e3, "s": 1.0}  # a division by these rounds once
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(\D*)", re.ASCII)
 
 SETTINGS = ("bandwidth", "up", "down", "latency", "rendezvous", "overhead", "workers", "links")
-OF_A_WORKER = ("bandwidth", "up", "down")
-OF_A_LINK = ("between", "latency", "bandwidth", "one_way")
+OF_A_WORKER = ("bandwidth", "up", "down", "latency")
 
 
 def bits_per_second(value: float | str) -> float:
@@ -58,6 +58,9 @@ def seconds(value: float | str) -> float:
     if not 0 <= number < inf:
         raise ValueError(f"time {value!r}: it must be finite and not negative")
     return number / PER_SECOND[unit]
+
+
+OF_A_LINK: dict[str, Callable[[Any], float]] = {"latency": seconds, "bandwidth": bits_per_second}
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Network:
         if not 1 <= self.overhead < inf:
             raise ValueError(f"overhead={self.overhead}: it is wire bytes a payload byte, so at least 1")
         for pair in self.limits:
-            _check_pair(pair, n)
+            check_pair(pair, n)
         # Arrays, lists and text are welcome too; what is kept is plain, comparable and cannot change.
         put = object.__setattr__
         put(self, "up", tuple(map(bits_per_second, self.up)))
@@ -113,8 +116,13 @@ class Network:
     def from_file(cls, path: str | Path, n: int) -> Network:
         """Read the links between n workers from a .toml or .json file."""
         path = Path(path)
-        with _at(str(path)):
-            return _network(_read(path), n)
+        with at(str(path)):
+            return cls.from_tables(read_file(path, "network"), n)
+
+    @classmethod
+    def from_tables(cls, tables: Mapping[str, Any], n: int) -> Network:
+        """Read the links between n workers from the tables of such a file, or of a part of another one."""
+        return _network(read_table("the network", tables, SETTINGS), n)
 
     @property
     def n(self) -> int:
@@ -122,13 +130,13 @@ class Network:
         return len(self.up)
 
     def __str__(self) -> str:
-        parts = [_span(self.up, _rate)]
+        parts = [show_span(self.up, show_rate)]
         if self.up != self.down:
-            parts = [f"{parts[0]} up", f"{_span(self.down, _rate)} down"]
+            parts = [f"{parts[0]} up", f"{show_span(self.down, show_rate)} down"]
         pairs = [v for i, row in enumerate(self.latency) for j, v in enumerate(row) if i != j]
-        parts.append(_span(pairs or [0.0], _time))
+        parts.append(show_span(pairs or [0.0], show_time))
         if self.limits:
-            parts.append(f"{len(self.limits)} links limited to {_span(self.limits.values(), _rate)}")
+            parts.append(f"{len(self.limits)} links limited to {show_span(self.limits.values(), show_rate)}")
         if not self.rendezvous:
             parts.append("push")
         return ", ".join(parts)
@@ -149,78 +157,84 @@ def _quantity(
     # "mbps" stays unknown: for some it means bits, for others (tc) bytes.
     name = re.sub(r"(?<=bit)(/s|ps)$", "", unit)
     if name not in units:
-        with _at(f"{what} {value!r}"):
+        with at(f"{what} {value!r}"):
             raise unknown_name("unit", unit, units)
     return float(number), name
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_file(path: Path, what: str) -> dict[str, Any]:
+    """Return the tables of a .toml or .json file that describes `what`."""
     if path.suffix not in (".toml", ".json"):
-        raise ValueError("a network file ends in .toml or .json")
+        raise ValueError(f"a {what} file ends in .toml or .json")
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise FileNotFoundError(f"there is no network file {path}: is the path right?") from None
+        raise FileNotFoundError(f"there is no {what} file {path}: is the path right?") from None
     kind, parse = ("JSON", json.loads) if path.suffix == ".json" else ("TOML", tomllib.loads)
-    with _at(f"this is not {kind}"):
+    with at(f"this is not {kind}"):
         tables = parse(text)
-    return _table("the file", tables, SETTINGS)
+    return read_table("the file", tables)
 
 
 def _network(tables: dict[str, Any], n: int) -> Network:
     up, down = ([_bandwidth(tables, way, "unlimited")] * n for way in ("up", "down"))
-    with _at("latency"):
-        latency = [[seconds(tables.get("latency", 0.0))] * n for _ in range(n)]
-    for name, entry in _table("workers", tables.get("workers", {})).items():
-        with _at(f"workers.{name}"):
-            rank = _rank(int(name) if name.isdecimal() else name, n)
-            worker = _table("a worker", entry, OF_A_WORKER)
+    with at("latency"):
+        usual, own = seconds(tables.get("latency", 0.0)), [-1.0] * n
+    for name, entry in read_table("workers", tables.get("workers", {})).items():
+        with at(f"workers.{name}"):
+            rank = check_rank(int(name) if name.isdecimal() else name, n)
+            worker = read_table("a worker", entry, OF_A_WORKER)
             up[rank] = _bandwidth(worker, "up", up[rank])
             down[rank] = _bandwidth(worker, "down", down[rank])
+            own[rank] = seconds(worker["latency"]) if "latency" in worker else own[rank]
+    latency = [[v if (v := max(a, b)) >= 0 else usual for b in own] for a in own]
     limits: dict[tuple[int, int], float] = {}
-    described = set()
-    for pair, link in _directions(tables.get("links", []), n):
-        if pair in described:
-            raise ValueError(f"links: the one from {pair[0]} to {pair[1]} is there twice: write it once")
-        described.add(pair)
-        if "latency" in link:
-            latency[pair[0]][pair[1]] = seconds(link["latency"])
+    for (i, j), link in read_links(tables.get("links", []), n, OF_A_LINK):
+        latency[i][j] = link.get("latency", latency[i][j])
         if "bandwidth" in link:
-            limits[pair] = bits_per_second(link["bandwidth"])
-    rendezvous = _flag(tables, "rendezvous", default=True)
+            limits[i, j] = link["bandwidth"]
+    rendezvous = flag(tables, "rendezvous", default=True)
     overhead = tables.get("overhead", OVERHEAD)
     if isinstance(overhead, bool) or not isinstance(overhead, int | float):
         raise ValueError(f"overhead = {overhead!r}: it is a number, such as {OVERHEAD}")
     return Network(tuple(up), tuple(down), tuple(map(tuple, latency)), limits, rendezvous, overhead)
 
 
-def _directions(links: object, n: int) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
-    """Yield every described pair (from, to) with its table."""
+def read_links(
+    links: object, n: int, readers: Mapping[str, Callable[[Any], float]]
+) -> Iterator[tuple[tuple[int, int], dict[str, float]]]:
+    """Yield every described pair (from, to) with its values, read by their readers."""
     if not isinstance(links, list):
         raise ValueError("links: write each as a table of its own under [[links]]")
+    described = set()
     for k, entry in enumerate(links):
-        with _at(f"links, entry {k + 1}"):
-            link = _table("a link", entry, OF_A_LINK)
-            between = link.get("between")
-            if not isinstance(between, list) or len(between) != 2:
-                raise ValueError("say which two workers it joins: between = [0, 4]")
-            i, j = _check_pair((between[0], between[1]), n)
-            one_way = _flag(link, "one_way", default=False)
-            # Only to have a mistake in them named with the entry's number.
-            seconds(link.get("latency", 0.0))
-            bits_per_second(link.get("bandwidth", "unlimited"))
-        yield (i, j), link
-        if not one_way:
-            yield (j, i), link
+        with at(f"links, entry {k + 1}"):
+            link = read_table("a link", entry, ("between", *readers, "one_way"))
+            i, j = read_pair(link.get("between"), n)
+            pairs = [(i, j)] if flag(link, "one_way", default=False) else [(i, j), (j, i)]
+            values = {name: read(link[name]) for name, read in readers.items() if name in link}
+        for pair in pairs:
+            if pair in described:
+                raise ValueError(f"links: the one from {pair[0]} to {pair[1]} is there twice: write it once")
+            described.add(pair)
+            yield pair, values
+
+
+def read_pair(between: object, n: int) -> tuple[int, int]:
+    """Return the two workers of `between = [0, 4]`."""
+    if not isinstance(between, list) or len(between) != 2:
+        raise ValueError("say which two workers it joins: between = [0, 4]")
+    return check_pair((between[0], between[1]), n)
 
 
 def _bandwidth(table: dict[str, Any], way: str, otherwise: float | str) -> float:
     """Return a table's bandwidth of one way: its own, that for both ways, or what held before."""
-    with _at(way if way in table else "bandwidth"):
+    with at(way if way in table else "bandwidth"):
         return bits_per_second(table.get(way, table.get("bandwidth", otherwise)))
 
 
-def _table(what: str, value: object, known: Iterable[str] | None = None) -> dict[str, Any]:
+def read_table(what: str, value: object, known: Iterable[str] | None = None) -> dict[str, Any]:
+    """Return a value that must be a table, with none but the known names in it."""
     if not isinstance(value, dict):
         raise ValueError(f"{what} must be a table of names and values, not {value!r}")
     for name in value:
@@ -229,28 +243,31 @@ def _table(what: str, value: object, known: Iterable[str] | None = None) -> dict
     return value
 
 
-def _flag(table: dict[str, Any], name: str, *, default: bool) -> bool:
+def flag(table: dict[str, Any], name: str, *, default: bool) -> bool:
+    """Return a table's true or false."""
     value = table.get(name, default)
     if not isinstance(value, bool):
         raise ValueError(f"{name} = {value!r}: it is true or false")
     return value
 
 
-def _rank(value: object, n: int) -> int:
+def check_rank(value: object, n: int) -> int:
+    """Return the number of a worker that exists."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < n:
         raise ValueError(f"there is no worker {value!r}: with {n} workers they are 0 to {n - 1}")
     return value
 
 
-def _check_pair(pair: tuple[object, object], n: int) -> tuple[int, int]:
-    i, j = (_rank(rank, n) for rank in pair)
+def check_pair(pair: tuple[object, object], n: int) -> tuple[int, int]:
+    """Return two different workers that exist."""
+    i, j = (check_rank(rank, n) for rank in pair)
     if i == j:
         raise ValueError(f"a link joins two workers, not {i} with itself")
     return i, j
 
 
 @contextmanager
-def _at(place: str) -> Iterator[None]:
+def at(place: str) -> Iterator[None]:
     """Say where the mistake of a ValueError raised inside is."""
     try:
         yield
@@ -258,19 +275,22 @@ def _at(place: str) -> Iterator[None]:
         raise ValueError(f"{place}: {error}") from None
 
 
-def _span(values: Iterable[float], show: Callable[[float], str]) -> str:
+def show_span(values: Iterable[float], show: Callable[[float], str]) -> str:
+    """Show the least and the most of some values: "5 ms to 20 ms", or "5 ms" if they are equal."""
     ordered = sorted(values)
     least, most = show(ordered[0]), show(ordered[-1])
     return least if least == most else f"{least} to {most}"
 
 
-def _rate(v: float) -> str:
+def show_rate(v: float) -> str:
+    """Show a bandwidth: "10 Mbit/s"."""
     if v == inf:
         return "unlimited"
     unit = next((u for u in ("Gbit", "Mbit", "kbit") if v >= BITS[u.lower()]), "bit")
     return f"{v / BITS[unit.lower()]:g} {unit}/s"
 
 
-def _time(v: float) -> str:
+def show_time(v: float) -> str:
+    """Show a time: "20 ms"."""
     unit = next((u for u in ("s", "ms") if v * PER_SECOND[u] >= 1), "us") if v else "ms"
     return f"{v * PER_SECOND[unit]:g} {unit}"

@@ -52,7 +52,7 @@ class Simulation:
         starts = _starts(start, topology, workers)
         self.topology = make_topology(topology, len(starts), seed)
         chosen = algorithms.make(algorithm, compressor, gamma=gamma)
-        self.algorithm = with_gamma(chosen, self.topology, seed)
+        self.algorithm = with_gamma(chosen, self.topology, [v.shape for v in starts[0].values()], seed)
         if (gradient is None) != (optimizer is None):
             raise ValueError("give both a gradient function and an optimizer, or neither to average only")
         self.bytes_sent = [0] * len(starts)

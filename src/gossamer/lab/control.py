@@ -1,0 +1,120 @@
+"""The launcher's end of the switch: it starts it, tells it what to change, and asks what it has done."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from gossamer.lab.namespaces import LabError
+from gossamer.lab.scenario import Scenario
+from gossamer.lab.switch import BOOT
+
+PATIENCE = 60.0  # seconds for an answer: the machine may have to read Python from a slow disk
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a switch has done so far.
+
+    `delivered[i][j]` are the bytes of the packets from i to j, with the headers of each; `lost` counts
+    packets lost on purpose, by loss or a cut, and `overflowed` those a full queue had no place for.
+    Packets were delivered `late` seconds later than meant on average, and `latest` at worst: much
+    more than a millisecond says that the machine was too busy to emulate this network.
+    """
+
+    delivered: tuple[tuple[int, ...], ...]
+    packets: int
+    lost: int
+    overflowed: int
+    late: float
+    latest: float
+    cpu: float
+
+
+class Control:
+    """A switch process. It ends when this object's pipe to it is closed, however that comes about."""
+
+    def __init__(self, scenario: Scenario, names: list[str]) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-I", "-S", "-c", BOOT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the launcher
+        )
+        self.realtime: bool = self._send(_settings(scenario, names))["realtime"]
+
+    @property
+    def pid(self) -> int:
+        """Return the number of the process."""
+        return self._process.pid
+
+    def ask(self, what: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - plain data
+        """Send a command and return the answer."""
+        return self._send({"what": what, **more})
+
+    def stats(self) -> Stats:
+        """Ask what it has done."""
+        told = self.ask("stats")
+        return Stats(
+            delivered=tuple(map(tuple, told["delivered"])),
+            packets=told["packets"],
+            lost=told["lost"],
+            overflowed=told["overflowed"],
+            late=told["late_sum"] / max(told["packets"], 1),
+            latest=told["late_max"],
+            cpu=told["cpu"],
+        )
+
+    def close(self) -> None:
+        """Let it end all that runs in the namespaces, remove them and stop."""
+        try:
+            self._process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+
+    def _send(self, message: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None, "it is a pipe"
+        assert self._process.stdout is not None, "it is a pipe"
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
+        if not select.select([self._process.stdout], [], [], PATIENCE)[0]:
+            raise LabError(
+                f"the lab's switch has not answered for {PATIENCE:.0f} s: is the machine overloaded?"
+            )
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._ended()
+        return json.loads(line)  # type: ignore[no-any-return]  # a dict, see switch.answer
+
+    def _ended(self) -> LabError:
+        assert self._process.stderr is not None, "it is a pipe"
+        said = self._process.stderr.read().decode(errors="replace").strip()
+        return LabError(f"the lab's switch has ended{': ' + said if said else ''}")
+
+
+def _settings(scenario: Scenario, names: list[str]) -> dict[str, Any]:
+    n, network = scenario.n, scenario.network
+    return {
+        "launcher": os.getpid(),
+        "names": names,
+        "up": network.up,
+        "down": network.down,
+        "limits": [[network.limits.get((i, j), inf) for j in range(n)] for i in range(n)],
+        "latency": network.latency,
+        "jitter": scenario.jitter,
+        "loss": scenario.loss,
+        "cut": [[False] * n for _ in range(n)],
+        "queue": scenario.queue,
+        "reorder": scenario.reorder,
+    }

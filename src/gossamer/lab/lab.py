@@ -1,0 +1,287 @@
+"""A lab: workers in network namespaces of their own, joined by links that are as slow as a scenario says."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from itertools import permutations
+from math import inf
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from gossamer.lab import namespaces
+from gossamer.lab.control import Control, Stats
+from gossamer.lab.events import Event
+from gossamer.lab.namespaces import DEVICE, SUBNET, LabError
+from gossamer.lab.scenario import Scenario
+from gossamer.network import check_rank
+
+MOST = 250  # workers: the addresses of one subnet
+PORT = 29_500  # free, because it is in a namespace of its own
+SMALLEST_BURST = 3200  # bytes: two packets
+MEMORY = {"tcp_wmem": "4096 65536 33554432", "tcp_rmem": "4096 131072 33554432"}
+
+log = logging.getLogger("gossamer")
+
+
+class Lab:
+    """The namespaces of a scenario's workers and the links between them, until it is closed.
+
+    Use it in a with statement. Closing ends every process in the namespaces and removes them; the switch
+    does the same if this process ends otherwise, be it by kill -9. `swept` names what an earlier lab
+    had left behind nevertheless and this one has removed.
+    """
+
+    engine = "userspace switch"
+
+    def __init__(self, scenario: Scenario) -> None:
+        namespaces.require_lab()
+        if scenario.n > MOST:
+            raise ValueError(f"{scenario.n} workers: a lab has addresses for at most {MOST}")
+        self.scenario, self.n = scenario, scenario.n
+        self.swept = namespaces.sweep()
+        self._owner = os.getpid()
+        self._closing = threading.Event()
+        self._lock = threading.RLock()
+        self._cut_pairs: set[tuple[int, int]] = set()
+        self._cut_workers: set[int] = set()
+        self._processes: list[subprocess.Popen[Any]] = []
+        self._control: Control | None = None
+        self._names: list[str] = []
+        try:
+            self._names = namespaces.create(self.n)
+            self._control = Control(scenario, self._names)
+            for i in range(self.n):
+                self._configure(i)
+            self.congestion_control = namespaces.inside(self._names[0], _congestion_control)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def realtime(self) -> bool:
+        """Return whether the switch comes before all other processes; if not, a busy machine delays it."""
+        return self._switch.realtime
+
+    def address(self, i: int) -> str:
+        """Return the address of worker i."""
+        return ".".join(map(str, (*SUBNET, check_rank(i, self.n) + 1)))
+
+    def namespace(self, i: int) -> str:
+        """Return the name of worker i's namespace: for `enter`, or `ip netns exec`."""
+        return self._names[check_rank(i, self.n)]
+
+    def environment(self, i: int) -> dict[str, str]:
+        """Return what worker i's process finds in its environment: every worker is a machine by itself."""
+        return {
+            "GLOO_SOCKET_IFNAME": DEVICE,
+            "TP_SOCKET_IFNAME": DEVICE,
+            "NCCL_SOCKET_IFNAME": DEVICE,
+            "MASTER_ADDR": self.address(0),
+            "MASTER_PORT": str(PORT),
+            "RANK": str(check_rank(i, self.n)),
+            "WORLD_SIZE": str(self.n),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # they share this machine's cores
+        }
+
+    def popen(
+        self,
+        i: int,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        **keywords: Any,  # noqa: ANN401 - they are subprocess.Popen's
+    ) -> subprocess.Popen[Any]:
+        """Start a process as worker i; `env` comes on top of `environment(i)`, or of this process's too."""
+        inherited = {**os.environ, **self.environment(i)} if env is None else {**self.environment(i), **env}
+        command = ["ip", "netns", "exec", self.namespace(i), *argv]
+        process = subprocess.Popen(command, env=inherited, **keywords)  # noqa: S603 - what the caller wants
+        self._processes.append(process)
+        return process
+
+    def cut(self, i: int, j: int | None = None, *, one_way: bool = False) -> None:
+        """Let no packet pass between i and j, or between i and anybody."""
+        self.apply(Event(0, "cut", _who(i, j), one_way=one_way))
+
+    def heal(self, i: int, j: int | None = None, *, one_way: bool = False) -> None:
+        """Undo a cut; a worker that was cut as a whole is healed as a whole."""
+        self.apply(Event(0, "heal", _who(i, j), one_way=one_way))
+
+    def set_latency(self, value: float | str, i: int, j: int | None = None, *, one_way: bool = False) -> None:
+        """Set the latency between i and j, or between i and everybody."""
+        self._set("latency", value, i, j, one_way)
+
+    def set_jitter(self, value: float | str, i: int, j: int | None = None, *, one_way: bool = False) -> None:
+        """Set the jitter between i and j, or between i and everybody."""
+        self._set("jitter", value, i, j, one_way)
+
+    def set_loss(self, value: float, i: int, j: int | None = None, *, one_way: bool = False) -> None:
+        """Set the fraction of packets that are lost between i and j, or between i and everybody."""
+        self._set("loss", value, i, j, one_way)
+
+    def set_bandwidth(
+        self, value: float | str, i: int, j: int | None = None, *, one_way: bool = False
+    ) -> None:
+        """Set the limit of the link between i and j, or worker i's bandwidth up and down."""
+        self._set("bandwidth", value, i, j, one_way)
+
+    def apply(self, event: Event) -> None:
+        """Do at once what an event says, whenever it is meant for."""
+        for rank in event.who:
+            check_rank(rank, self.n)
+        with self._lock:
+            if event.what in ("cut", "heal"):
+                self._cut_or_heal(event)
+            elif len(event.who) == 1 and event.what in ("bandwidth", "up", "down"):
+                self._set_rates(event)
+            else:
+                what = "limit" if event.what == "bandwidth" else event.what
+                self._switch.ask(what, pairs=self._pairs(event), value=event.value)
+
+    def run_events(self, start: float | None = None) -> threading.Thread:
+        """Let the scenario's events happen, counted from `start` on time.monotonic(), or from now."""
+        begin = time.monotonic() if start is None else start
+        thread = threading.Thread(target=self._play, args=(begin,), name="events", daemon=True)
+        thread.start()
+        return thread
+
+    def stats(self) -> Stats:
+        """Return what the switch has done so far."""
+        with self._lock:
+            return self._switch.stats()
+
+    def bytes_sent(self, i: int) -> int:
+        """Return the bytes worker i has sent, as its kernel counts them on its interface."""
+        return self._counters(i)[8]
+
+    def bytes_received(self, i: int) -> int:
+        """Return the bytes worker i has received, as its kernel counts them on its interface."""
+        return self._counters(i)[0]
+
+    def close(self) -> None:
+        """End all that runs in the namespaces, and remove them."""
+        if os.getpid() != self._owner:
+            return  # a forked worker that leaves the with statement must not end the others
+        self._closing.set()
+        with self._lock:
+            if self._control is not None:
+                self._control.close()
+            for name in self._names:  # the switch has done it, unless it could not
+                namespaces.remove(name)
+            for process in self._processes:
+                process.kill()  # it may have been on its way into a namespace
+                process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def _switch(self) -> Control:
+        if self._control is None or self._closing.is_set():
+            raise LabError("this lab is closed: make another one")
+        return self._control
+
+    def _configure(self, i: int) -> None:
+        name = self._names[i]
+        namespaces.inside(name, _tune)
+        lines = [f"address add {self.address(i)}/24 dev {DEVICE}", f"link set {DEVICE} up txqueuelen 1000"]
+        namespaces.command("ip", "-n", name, "-batch", "-", lines=lines)
+        self._shape(i, self.scenario.network.up[i])
+
+    def _shape(self, i: int, rate: float) -> None:
+        """Let the kernel hold worker i's packets back, which TCP notices at once and without losses."""
+        device = ("tc", "-n", self._names[i], "qdisc", "replace", "dev", DEVICE, "root")
+        if rate == inf:
+            namespaces.command(*device, "pfifo", "limit", "1000")
+            return
+        # A larger bucket would let small messages pass at any speed.
+        burst = max(round(rate / 8 * 0.001), SMALLEST_BURST)
+        limit = max(self.scenario.queue, 2 * burst)
+        namespaces.command(
+            *device, "tbf", "rate", f"{round(rate)}bit", "burst", f"{burst}", "limit", f"{limit}"
+        )
+
+    def _set(self, what: str, value: float | str, i: int, j: int | None, one_way: bool) -> None:
+        self.apply(Event(0, what, _who(i, j), value, one_way))
+
+    def _set_rates(self, event: Event) -> None:
+        (i,), rate = event.who, event.value
+        assert isinstance(rate, float), "Event has read it"
+        if event.what != "down":
+            self._shape(i, rate)
+            self._switch.ask("up", workers=[i], value=rate)
+        if event.what != "up":
+            self._switch.ask("down", workers=[i], value=rate)
+
+    def _cut_or_heal(self, event: Event) -> None:
+        before = self._all_cut()
+        change = set.update if event.what == "cut" else set.difference_update
+        if len(event.who) == 1:
+            change(self._cut_workers, event.who)
+        else:
+            change(self._cut_pairs, self._pairs(event))
+        after = self._all_cut()
+        self._switch.ask("cut", pairs=sorted(after - before), value=True)
+        self._switch.ask("cut", pairs=sorted(before - after), value=False)
+
+    def _all_cut(self) -> set[tuple[int, int]]:
+        pairs = permutations(range(self.n), 2)
+        return self._cut_pairs | {pair for pair in pairs if not self._cut_workers.isdisjoint(pair)}
+
+    def _pairs(self, event: Event) -> list[tuple[int, int]]:
+        if len(event.who) == 1:
+            return [pair for pair in permutations(range(self.n), 2) if event.who[0] in pair]
+        i, j = event.who
+        return [(i, j)] if event.one_way else [(i, j), (j, i)]
+
+    def _play(self, begin: float) -> None:
+        coming = [(event.at, k) for k, event in enumerate(self.scenario.events)]
+        while coming:
+            when, k = min(coming)
+            coming.remove((when, k))
+            if self._closing.wait(max(begin + when - time.monotonic(), 0)):
+                return
+            event = self.scenario.events[k]
+            try:
+                self.apply(event)
+            except LabError as error:
+                if not self._closing.is_set():
+                    log.warning("the lab's events have stopped: %s", error)
+                return
+            if event.every is not None:
+                coming.append((when + event.every, k))
+
+    def _counters(self, i: int) -> list[int]:
+        text = namespaces.inside(self.namespace(i), Path("/proc/thread-self/net/dev").read_text)
+        line = next(line for line in text.splitlines() if line.strip().startswith(f"{DEVICE}:"))
+        return [int(word) for word in line.partition(":")[2].split()]
+
+
+def _who(i: int, j: int | None) -> tuple[int, ...]:
+    return (i,) if j is None else (i, j)
+
+
+def _tune() -> None:
+    """Make the namespace one is in fit for fast links that are long, and for measuring twice the same."""
+    folder = Path("/proc/sys/net/ipv4")
+    for name, value in MEMORY.items():
+        (folder / name).write_text(value)
+    (folder / "tcp_no_metrics_save").write_text("1")  # or a connection starts with what an earlier one saw
+    greeting = Path(f"/proc/sys/net/ipv6/conf/{DEVICE}/disable_ipv6")
+    if greeting.exists():
+        greeting.write_text("1")  # or the kernel sends packets of its own
+
+
+def _congestion_control() -> str:
+    return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
