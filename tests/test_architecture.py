@@ -26,6 +26,7 @@ LAYERS = [
     {"simulation", "average", "optimizer"},
     {"decentralize"},
     {"testing", "tasks"},
+    {"lab"},
     {"runs"},
     {"report"},
     {"cli"},

@@ -46,6 +46,14 @@ class Clock:
         """Return how far the last worker is."""
         return max(self._times)
 
+    def state(self) -> dict[str, list[float]]:
+        """Return what a checkpoint must hold for the clock to go on."""
+        return {"times": list(self._times), "drained": list(self._drained)}
+
+    def load_state(self, state: dict[str, list[float]]) -> None:
+        """Go on from a saved state."""
+        self._times, self._drained = list(state["times"]), list(state["drained"])
+
     def compute(self, seconds: float | Sequence[float]) -> None:
         """Let every worker work by itself: all equally long, or each as long as its entry says."""
         self._times = self._after(seconds)

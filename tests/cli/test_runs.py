@@ -152,10 +152,46 @@ def test_runs_are_not_mixed_up(gossamer):
     assert gossamer("simulate", "--resume", "run", "--lr", "0.1")[0] == 0
 
 
+def test_what_may_change_on_the_way_changes(gossamer, tmp_path):
+    assert gossamer("simulate", *SMALL, "--out", "a b", "--checkpoint-every", "1")[0] == 0
+    summary = tmp_path / "a b" / "summary.json"
+    summary.write_text(summary.read_text().replace('"finished"', '"interrupted"'))
+    code, said = gossamer("simulate", "--resume", "a b", "--keep", "5", "--quiet")
+    assert (code, "gossamer report 'a b'" in said) == (0, True)
+    assert RunFolder(tmp_path / "a b").config().keep == 5
+    code, said = gossamer("simulate", "--resume", "a b", "--at-step", "3")
+    assert (code, "nothing to go on with" in said) == (1, True)
+    code, said = gossamer("simulate", "--resume", "a b", "--algorithm", "dpsgd")
+    assert "algorithm = choco, not dpsgd" in said
+
+
+def test_comparisons_that_cannot_be_meant(gossamer, tmp_path):
+    for text, complaint in {
+        "[runs]\nalgorithm = 'choco'": "two brackets",
+        "[[runs]]\ncompressor = 'sign'": "no algorithm",
+        "[[runs]]\nalgorithm = ['choco']": "give one value",
+        "[[runs]]\nalgorithm = 'choco'\nlrr = 1": "did you mean 'lr'",
+        "[[runs]]\nalgorithm = 'choco'\nworkers = 3.5": "a whole number",
+        "[[runs]]\nalgorithm = 'choco'\noverlap = 'on'": "true or false",
+        "[[rums]]\nalgorithm = 'choco'": "did you mean 'runs'",
+        "nonsense": "is not TOML",
+        "[[runs]]\nalgorithm = 'dpsgd'\n[[runs]]\nalgorithm = 'dpsgd'": "two runs are called",
+        "[[runs]]\nalgorithm = 'dpsgd'\n[[runs]]\nalgorithm = 'choco'\ntask = 'text'": "one task",
+    }.items():
+        (tmp_path / "methods.toml").write_text(text)
+        code, said = gossamer("compare", "--file", "methods.toml", "--out", "cmp")
+        assert (code, complaint in said) == (1, True), said
+
+
 def test_a_mistake_in_a_users_file_shows_where(gossamer, tmp_path):
     (tmp_path / "mine.py").write_text("def task():\n    raise ValueError('of my own')\n")
     with pytest.raises(ValueError, match="of my own"):
         gossamer("simulate", "--task", "mine.py")
+
+
+def test_the_version(gossamer):
+    code, said = gossamer("--version")
+    assert (code, said.startswith("gossamer 0.")) == (0, True)
 
 
 def test_help_teaches(gossamer):

@@ -1,13 +1,15 @@
 """A run so small that tests can afford many, with faults on demand.
 
 Used both as a module and as a task file: GOSSAMER_FAULT="2 rename 7" kills worker 2 with SIGKILL in
-place of its 7th rename of a file; "1 loss 5" raises in its 5th loss, "1 sleep 0.05" slows it down.
+place of its 7th rename of a file; "1 loss 5" raises in its 5th loss, "1 exit 5" leaves there, and
+"1 sleep 0.05" slows it down.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from gossamer.tasks import Task
 
 FILE = str(Path(__file__))
 RANK, KIND, NUMBER = [*os.environ.get("GOSSAMER_FAULT", "").split(), "", "", ""][:3]
-CALLS = {"rename": 0, "loss": 0}
+CALLS = {"rename": 0, "loss": 0, "exit": 0}
 
 
 def small(**settings) -> Config:
@@ -52,6 +54,8 @@ def task() -> Task:
 def loss(model, batch):
     if fault("loss"):
         raise RuntimeError("a mistake in the user's loss")
+    if fault("exit"):
+        sys.exit(0)
     if KIND == "sleep" and (RANK in ("all", os.environ.get("RANK"))):
         time.sleep(float(NUMBER))
     return cross_entropy(model(batch[0]), batch[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -41,7 +42,7 @@ def final(folder, workers=3):
     """Return all workers' last checkpoints without what time it took."""
     checkpoints = RunFolder(folder).checkpoints
     states = [checkpoints.load(max(checkpoints.steps(rank)), rank) for rank in range(workers)]
-    return [{key: value for key, value in state.items() if key != "seconds"} for state in states]
+    return [{key: value for key, value in state.items() if key != "time"} for state in states]
 
 
 def same(a, b):
@@ -62,17 +63,19 @@ class Stop(Exception):  # noqa: N818
     pass
 
 
-def break_off(monkeypatch, config, folder, at):
-    """Leave a run that was broken off before a step."""
-    step = Simulated.step
-
+def stopping(at, step=Simulated.step):
     def stepping(own, number, lr):
         if number == at:
             raise Stop
         return step(own, number, lr)
 
+    return stepping
+
+
+def break_off(monkeypatch, config, folder, at):
+    """Leave a run that was broken off before a step."""
     with monkeypatch.context() as patch:
-        patch.setattr(Simulated, "step", stepping)
+        patch.setattr(Simulated, "step", stopping(at))
         with pytest.raises(Stop):
             simulate(config, folder)
 
@@ -167,6 +170,26 @@ def test_a_damaged_checkpoint_is_refused_and_the_older_one_offered(tmp_path, mon
     assert same(final(tmp_path / "run"), final(tmp_path / "whole"))
 
 
+def test_a_checkpoint_that_not_all_have_is_not_kept_in_place_of_a_new_one(tmp_path, monkeypatch):
+    """Workers 0 and 1 have written step 8, worker 2 has not; with keep=1 step 6 must not fall for it."""
+    config = small(keep=1)
+    whole = simulate(config, tmp_path / "whole")
+    break_off(monkeypatch, config, tmp_path / "run", at=5)
+    source = tmp_path / "run" / "checkpoints" / "step-00000004"
+    for rank in (0, 1):
+        for suffix in ("json", "safetensors"):
+            target = tmp_path / "run" / "checkpoints" / "step-00000008" / f"worker-{rank}.{suffix}"
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes((source / f"worker-{rank}.{suffix}").read_bytes())
+    (tmp_path / "run" / "checkpoints" / "step-00000004.bak").mkdir()  # somebody's own copy
+    with monkeypatch.context() as patch:
+        patch.setattr(Simulated, "step", stopping(at=7))
+        with pytest.raises(Stop):
+            resume(tmp_path / "run")
+    assert [RunFolder(tmp_path / "run").checkpoints.steps(rank) for rank in range(3)] == [[6], [6], [6]]
+    assert without_time(resume(tmp_path / "run")) == without_time(whole)
+
+
 def test_only_a_step_that_all_hold_is_taken(tmp_path, monkeypatch):
     whole = simulate(small(), tmp_path / "whole")
     break_off(monkeypatch, small(), tmp_path / "run", at=9)
@@ -219,9 +242,7 @@ def test_the_modelled_clock_counts_compute_and_network(tmp_path):
     bits = summary["bytes_sent"][0] * 8 * 1.036
     assert summary["seconds"] == pytest.approx(10 * 0.05 + bits / 1e6 + 10 * 0.04)
     assert summary["network"] == "1 Mbit/s, 20 ms"
-    early = simulate(
-        config.changed(overlap=True, options={"order": "combine-then-adapt"}), tmp_path / "early"
-    )
+    early = simulate(replace(config, overlap=True), tmp_path / "early")
     assert early["seconds"] == pytest.approx(10 * max(0.05, bits / 10 / 1e6 + 0.04))
 
 

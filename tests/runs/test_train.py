@@ -122,11 +122,54 @@ def test_ctrl_c_saves_and_tells_how_to_go_on(tmp_path):
     assert {**without_time(resume(tmp_path / "run")), "clock": "modelled"} == without_time(whole)
 
 
-def test_a_second_ctrl_c_ends_it_at_once(tmp_path):
-    with start(tmp_path / "run", GOSSAMER_FAULT="all sleep 5") as process:
-        wait_until((tmp_path / "run/metrics/worker-2.jsonl").exists)
+@pytest.mark.parametrize("delay", [0.2, 2.0])
+def test_ctrl_c_at_the_start(tmp_path, delay):
+    """While nothing but imports goes on: nothing is saved, nothing is left, no traceback is shown."""
+    with start(tmp_path / "run") as process:
+        wait_until((tmp_path / "run/config.json").exists)
+        time.sleep(delay)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        said = process.stdout.read()
+    assert process.returncode in (130, 0), said  # 0: it was over before the signal came
+    assert "Traceback" not in said
+    assert not processes_of(tmp_path / "run")
+
+
+def test_threads_of_the_user_do_not_hang_the_fork(tmp_path):
+    with start(tmp_path / "run", OMP_NUM_THREADS="2") as process:
+        said = process.stdout.read()
+    assert process.returncode == 0, said
+
+
+def test_leaving_without_a_word_is_a_failure(tmp_path):
+    with start(tmp_path / "run", GOSSAMER_FAULT="1 exit 3") as process:
+        said = process.stdout.read()
+    assert process.returncode == 1
+    assert "SystemExit" in said
+
+
+def test_nobody_needs_to_read_the_progress(tmp_path):
+    """As in `gossamer train | head -n 1`."""
+    with start(tmp_path / "run", "--evaluate-every", "1", GOSSAMER_FAULT="all sleep 0.1") as process:
+        process.stdout.readline()
+        process.stdout.close()
+    assert RunFolder(tmp_path / "run").status() == "finished"
+
+
+def test_two_processes_do_not_share_a_run(tmp_path):
+    with start(tmp_path / "run", GOSSAMER_FAULT="all sleep 0.2") as process:
+        wait_until((tmp_path / "run/metrics/worker-2.jsonl").exists)
+        with pytest.raises(ValueError, match="another process"):
+            resume(tmp_path / "run")
+        process.stdout.read()
+    assert process.returncode == 0
+
+
+def test_a_second_ctrl_c_ends_it_at_once(tmp_path):
+    with start(tmp_path / "run", "--evaluate-every", "1", GOSSAMER_FAULT="all sleep 2") as process:
+        wait_until((tmp_path / "run/checkpoints/step-00000002/worker-0.json").exists)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
         process.send_signal(signal.SIGINT)
         said = process.stdout.read()
     assert process.returncode == 130, said
@@ -150,6 +193,9 @@ def test_divergence_is_no_crash(tmp_path):
     assert "diverged" in said
     assert "Traceback" not in said, said
     assert RunFolder(tmp_path / "run").status() == "diverged"
+    assert {"average", "bytes_sent", "links", "train_loss"} <= RunFolder(tmp_path / "run").summary().keys()
+    text = "".join(path.read_text() for path in (tmp_path / "run/metrics").iterdir())
+    assert '"kind": "diverged"' in text
 
 
 def test_torchrun_joins(tmp_path):

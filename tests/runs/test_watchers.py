@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import sys
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from gossamer.runs import simulate
 from gossamer.runs.plan import Plan
 from gossamer.runs.progress import ProgressLine
 from gossamer.runs.read import read_run
-from gossamer.runs.watchers import make_watchers
+from gossamer.runs.watchers import require_watchers
 from tests.runs import small as module
 from tests.runs.small import small
 
@@ -33,12 +34,12 @@ def test_curve_keepers_get_what_the_metrics_say(tmp_path, monkeypatch):
     assert seen[3, "train/lr"] == 0.1
 
 
-def test_what_is_missing_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mlflow", None)
+def test_what_is_missing_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"gossamer\[mlflow\]"):
-        make_watchers(("mlflow",), tmp_path, small(), module.task())
+        require_watchers(("mlflow",))
     with pytest.raises(ValueError, match="did you mean 'wandb'"):
-        make_watchers(("wandbb",), tmp_path, small(), module.task())
+        require_watchers(("wandbb",))
 
 
 @pytest.mark.parametrize("terminal", [False, True])

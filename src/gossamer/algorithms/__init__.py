@@ -8,7 +8,7 @@ from gossamer.algorithms.deep_squeeze import DeepSqueeze
 from gossamer.algorithms.dpsgd import DPSGD
 from gossamer.algorithms.ecd import ECD
 from gossamer.algorithms.naive import NaiveQuantized
-from gossamer.algorithms.names import NAMES, make, needs_compressor
+from gossamer.algorithms.names import NAMES, make, needs_compressor, takes
 from gossamer.algorithms.power_gossip import PowerGossip
 
 __all__ = [
@@ -26,4 +26,5 @@ __all__ = [
     "PowerGossip",
     "make",
     "needs_compressor",
+    "takes",
 ]

@@ -30,10 +30,15 @@ NAMES: dict[str, type[Algorithm]] = {
 }
 
 
+def takes(spec: str, option: str) -> bool:
+    """Return whether the algorithm of this name has such an option; False if there is no such name."""
+    kind = NAMES.get(_split(spec)[0])
+    return kind is not None and option in (f.name for f in fields(kind))  # type: ignore[arg-type]
+
+
 def needs_compressor(spec: str) -> bool:
     """Return whether the algorithm of this name cannot do without a compressor."""
-    kind = NAMES.get(_split(spec)[0])
-    return kind not in (None, AllReduce) and "compressor" in (f.name for f in fields(kind))  # type: ignore[arg-type]
+    return takes(spec, "compressor") and NAMES[_split(spec)[0]] is not AllReduce
 
 
 def make(

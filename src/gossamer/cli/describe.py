@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer import algorithms, compress, topology
-from gossamer.cli.settings import setting
+from gossamer.cli.settings import setting, with_absolute_paths
 from gossamer.naming import unknown_name
 from gossamer.runs import Config
 
@@ -19,11 +19,14 @@ def configs_of(
     described = {text: _of_text(text) for text in runs}
     if file is not None:
         common, more = _of_file(file)
+        if "steps" in settings or "epochs" in settings:  # a flag counts more than the file
+            common = {k: v for k, v in common.items() if k not in ("steps", "epochs")}
         settings = common | settings
         described |= more
     if not described:
         raise ValueError('nothing to compare; say for example: gossamer compare "choco sign" dpsgd')
-    return {name: Config(**_merged(settings, own), simulated=simulated) for name, own in described.items()}
+    merged = {name: with_absolute_paths(_merged(settings, own)) for name, own in described.items()}
+    return {name: Config(**own, simulated=simulated) for name, own in merged.items()}
 
 
 def _merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -76,24 +79,32 @@ def _of_file(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
-        content = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
     for key in content:
         if key not in ("defaults", "runs"):
             raise unknown_name(f"table in {path}", key, ("defaults", "runs"))
-    runs = {}
-    for table in content.get("runs", []):
-        own = dict(table)
+    tables, defaults = content.get("runs", []), content.get("defaults", {})
+    if not isinstance(tables, list) or not isinstance(defaults, dict):
+        raise ValueError(f"{path}: write [defaults] once, and [[runs]], with two brackets, for every run")
+    runs: dict[str, dict[str, Any]] = {}
+    for table in tables:
+        name = str(table.get("name", ""))
+        own = _checked({key: value for key, value in table.items() if key != "name"}, path)
         if "algorithm" not in own:
             raise ValueError(f"{path}: a run has no algorithm; there are {', '.join(algorithms.NAMES)}")
         words = (own["algorithm"], own.get("compressor"), own.get("topology"))
-        name = own.pop("name", None) or " ".join(word for word in words if word)
+        name = name or " ".join(word for word in words if word)
         if name in runs:
             raise ValueError(f"{path}: two runs are called '{name}'; give them a name = \"...\"")
-        runs[name] = _checked(own)
-    return _checked(content.get("defaults", {})), runs
+        runs[name] = own
+    return _checked(defaults, path), runs
 
 
-def _checked(table: dict[str, Any]) -> dict[str, Any]:
-    return {setting(name, str(value))[0]: value for name, value in table.items()}
+def _checked(table: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return settings as a run takes them."""
+    for name, value in table.items():
+        if isinstance(value, list | dict):
+            raise ValueError(f"{path}: {name} = {value}: give one value")
+    return dict(setting(name, str(value)) for name, value in table.items())

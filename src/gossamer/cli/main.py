@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-import traceback
 from collections.abc import Callable
-from pathlib import Path
-from types import TracebackType
 from typing import Annotated
 
 import typer
@@ -19,6 +16,7 @@ from gossamer.cli.doctor import doctor
 from gossamer.cli.results import export_command, report_command
 from gossamer.cli.run import compare_command, simulate_command, train_command
 from gossamer.cli.show import algorithms, compressors, topology
+from gossamer.runs.explain import is_explained, message
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,17 +40,20 @@ COMMANDS: dict[str, Callable[..., None]] = {
 for name, command in COMMANDS.items():
     app.command(name)(command)
 
-PACKAGE = str(Path(gossamer.__file__).parent)
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gossamer {gossamer.__version__}")
+        raise typer.Exit
 
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version.")
+    ] = False,
 ) -> None:
     """Handle what comes before a command."""
-    if version:
-        typer.echo(f"gossamer {gossamer.__version__}")
-        raise typer.Exit
 
 
 def main() -> None:
@@ -63,21 +64,8 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
-        if not _is_explained(error):
+        if not is_explained(error):
             raise
-        where = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
-        text = f"{error.strerror}{where}" if isinstance(error, OSError) and error.strerror else str(error)
-        Console(stderr=True, soft_wrap=True, highlight=False).print(f"[red]error:[/red] {escape(text)}")
+        text = escape(message(error))
+        Console(stderr=True, soft_wrap=True, highlight=False).print(f"[red]error:[/red] {text}")
         sys.exit(1)
-
-
-def _is_explained(error: Exception) -> bool:
-    """Tell a complaint of ours, or of the disk, from a mistake in somebody's code: that needs a traceback."""
-    if isinstance(error, OSError | gossamer.GossamerError):
-        return True
-    return isinstance(error, ValueError) and _raised_in(error.__traceback__).startswith(PACKAGE)
-
-
-def _raised_in(trace: TracebackType | None) -> str:
-    frames = traceback.extract_tb(trace)
-    return frames[-1].filename if frames else ""

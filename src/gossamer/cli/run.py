@@ -13,10 +13,11 @@ import typer
 
 from gossamer.cli.describe import configs_of
 from gossamer.cli.settings import MODELLED, with_settings
-from gossamer.cli.tables import show_outcome, show_table
+from gossamer.cli.tables import quoted, show_outcome, show_table
 from gossamer.runs import Config, RunFolder, compare, resume, simulate, train
-from gossamer.runs.folder import next_free
+from gossamer.runs.folder import claim
 from gossamer.runs.train import under_torchrun
+from gossamer.runs.watchers import require_watchers
 from gossamer.runs.worker import make_sampler
 
 Out = Annotated[
@@ -86,8 +87,8 @@ simulate_command = _one_run(SIMULATE, simulated=True)
 
 COMPARE = """Compare algorithms, compressors and graphs on one task: a table, plots and a page.
 
-Each run is "ALGORITHM [COMPRESSOR] [TOPOLOGY] [setting=value ...]"; all flags hold for all of them.
-A comparison that was stopped goes on when it is started again with the same --out.
+Each run is "ALGORITHM COMPRESSOR TOPOLOGY setting=value ...", all but the algorithm optional; all flags
+hold for all of them. A comparison that was stopped goes on when it is started again with the same --out.
 
 [bold]Examples[/bold]
 
@@ -116,8 +117,8 @@ def compare_command(
     for config in configs.values():
         make_sampler(config, config.make_task())  # mistakes come to light before the first run
     task = next(iter(configs.values())).task
-    folder = out or next_free(Path("runs"), f"compare-{Path(task).stem}")
     watch = _watch(quiet=quiet)
+    folder = out or claim(Path("runs"), f"compare-{Path(task).stem}")
     done = compare(configs, folder, real=real, command=_command(), watch=watch)
     show_table(done, folder)
 
@@ -134,37 +135,30 @@ def _run(
     if resumed is None:
         if at_step is not None:
             raise ValueError("--at-step goes with --resume")
-        config, folder = _new(settings, out, simulated=simulated)
-        make_sampler(config, config.make_task())  # mistakes come to light before processes are started
+        config = _config(settings, out, simulated=simulated)
+        make_sampler(config, config.make_task())  # mistakes come to light before a folder is made
+        require_watchers(watch)
+        folder = out or claim(Path("runs"), f"{Path(config.task).stem}-{config.algorithm.partition(':')[0]}")
         start = simulate if simulated else train
         summary = start(config, folder, command=_command(), watch=watch)
     else:
         folder = resumed
-        config = RunFolder(folder).config()
-        _require_same(config, settings, folder, simulated=simulated)
         if out is not None and out != folder:
             raise ValueError(f"--resume goes on in {folder}; leave --out out")
-        summary = resume(folder, at_step=at_step, watch=watch)
+        if RunFolder(folder).config().simulated != simulated:
+            right = "train" if simulated else "simulate"
+            raise ValueError(f"this is a run of gossamer {right}: gossamer {right} --resume {quoted(folder)}")
+        summary = resume(folder, at_step=at_step, watch=watch, settings=settings)
     if summary:
         show_outcome(folder, summary)
 
 
-def _new(settings: dict[str, Any], out: Path | None, *, simulated: bool) -> tuple[Config, Path]:
+def _config(settings: dict[str, Any], out: Path | None, *, simulated: bool) -> Config:
     if under_torchrun() and not simulated:
         if out is None:
             raise ValueError("under torchrun, name the run's folder with --out")
         settings = {"workers": int(os.environ["WORLD_SIZE"])} | settings
-    config = Config(**settings, simulated=simulated)
-    name = f"{Path(config.task).stem}-{config.algorithm.partition(':')[0]}"
-    return config, out or next_free(Path("runs"), name)
-
-
-def _require_same(config: Config, settings: dict[str, Any], folder: Path, *, simulated: bool) -> None:
-    if config.simulated != simulated:
-        right = "simulate" if config.simulated else "train"
-        raise ValueError(f"{folder} is a run of gossamer {right}: gossamer {right} --resume {folder}")
-    if settings:
-        config.require_same(config.changed(**settings))
+    return Config(**settings, simulated=simulated)
 
 
 def _watch(*, quiet: bool, **others: bool) -> tuple[str, ...]:

@@ -70,6 +70,8 @@ KINDS: dict[str, Any] = {
     "float | str": str,
     "Mapping[str, float | str | bool]": list[str],
 }
+WORDS = {"true": True, "false": False}
+NUMBERS = {int: "a whole number", float: "a number"}
 MODELLED = tuple(name for name, (panel, _) in HELP.items() if panel == NETWORK)
 PATHS = ("data", "network")
 
@@ -104,7 +106,7 @@ def with_settings(
 def _flag(name: str, kind: str, default: object) -> inspect.Parameter:
     """Return a keyword that is None unless given, so that a resumed run knows what the user insists on."""
     panel, text = HELP[name]
-    if default not in (None, "", MISSING, False):
+    if default is not None and default is not False and default not in ("", MISSING):
         text = f"{text} [default: {default}]"
     plain = kind.removesuffix(" | None")
     declaration = "--option" if name == "options" else f"--{name.replace('_', '-')}"
@@ -119,16 +121,31 @@ def _flag(name: str, kind: str, default: object) -> inspect.Parameter:
 def _cleaned(given: dict[str, Any]) -> dict[str, Any]:
     """Return what was given, as Config takes it."""
     settings = {name: value for name, value in given.items() if value not in (None, [])}
-    for name in PATHS:
-        if name in settings:  # a run may be resumed from another folder
-            settings[name] = str(Path(settings[name]).expanduser().absolute())
-    if str(settings.get("task", "")).endswith(".py"):
-        settings["task"] = str(Path(settings["task"]).expanduser().absolute())
+    settings = with_absolute_paths(settings)
     if "gamma" in settings and settings["gamma"] != "auto":
         settings["gamma"] = number("gamma", settings["gamma"])
     if "options" in settings:
         settings["options"] = dict(_option(text) for text in settings["options"])
     return settings
+
+
+def with_absolute_paths(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings that mean the same when a run is resumed from another folder."""
+    found = dict(settings)
+    for name in PATHS:
+        if name in found:
+            found[name] = _absolute(found[name])
+    if str(found.get("task", "")).endswith(".py"):
+        found["task"] = _absolute(found["task"])
+    kind, _, rest = str(found.get("topology", "")).partition("file:")
+    if rest and not kind:
+        path, at, rule = rest.partition("@")
+        found["topology"] = f"file:{_absolute(path)}{at}{rule}"
+    return found
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
 
 
 def number(name: str, text: str) -> float:
@@ -144,9 +161,8 @@ def _option(text: str) -> tuple[str, float | str | bool]:
     name, sign, value = text.partition("=")
     if not sign:
         raise ValueError(f"--option {text}: write name=value, as in sub_steps=2")
-    words: dict[str, bool] = {"true": True, "false": False}
-    if value.lower() in words:
-        return name, words[value.lower()]
+    if value.lower() in WORDS:
+        return name, WORDS[value.lower()]
     for kind in (int, float):
         try:
             return name, kind(value)
@@ -165,6 +181,10 @@ def setting(name: str, value: str) -> tuple[str, Any]:
         )
     if plain == "gamma":
         return plain, value if value == "auto" else number("gamma", value)
-    if KINDS[kinds[plain]] is bool:
-        return plain, value.lower() in ("1", "true", "yes")
-    return plain, KINDS[kinds[plain]](value)
+    kind = KINDS[kinds[plain]]
+    if kind is bool and value.lower() not in WORDS:
+        raise ValueError(f"{name} = {value}: true or false")
+    try:
+        return plain, WORDS[value.lower()] if kind is bool else kind(value)
+    except ValueError:
+        raise ValueError(f"{name} = {value}: this must be {NUMBERS[kind]}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,16 @@ def show_outcome(folder: Path, summary: dict[str, Any]) -> None:
     """Say how a run ended and what can be done with it; leave with an exit code that tells it too."""
     console = Console(soft_wrap=True, highlight=False)
     status = summary["status"]
-    if status in ("finished", "interrupted") and summary.get("average"):
+    if status in ("finished", "interrupted") and summary.get("average") and summary.get("bytes_sent"):
         console.print(escape(_result(summary)))
     if status == "diverged":
         console.print(f"The run diverged: {escape(str(summary.get('error')))}")
     if status == "interrupted":
         word = "simulate" if summary.get("clock") == "modelled" else "train"
-        console.print(f"Stopped. Go on with: gossamer {word} --resume {escape(str(folder))}")
+        console.print(f"Stopped. Go on with: gossamer {word} --resume {escape(quoted(folder))}")
         raise typer.Exit(INTERRUPTED)
-    console.print(f"The run is in {escape(str(folder))}; see it with: gossamer report {escape(str(folder))}")
+    here = escape(quoted(folder))
+    console.print(f"The run is in {here}; see it with: gossamer report {here}")
     if status != "finished":
         raise typer.Exit(FAILED)
 
@@ -43,9 +45,19 @@ def show_table(folders: list[Path], out: Path) -> None:
     page = write_report(runs, out / "report.html")
     write_plots(runs, out / "plots")
     console.print(f"The page is {escape(str(page))}; figures for papers are in {escape(str(out / 'plots'))}")
+    failed = [run for run in runs if run.summary["status"] == "failed"]
+    for run in failed:
+        console.print(f"{escape(run.name)} failed: {escape(str(run.summary['error']))}", soft_wrap=True)
     if any(run.summary["status"] == "interrupted" for run in runs):
         console.print("Stopped. Start the same command with the same --out to go on.")
         raise typer.Exit(INTERRUPTED)
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def quoted(path: Path) -> str:
+    """Return a path as one types it."""
+    return shlex.quote(str(path))
 
 
 def table_of(runs: list[Run]) -> Table:
@@ -60,7 +72,7 @@ def table_of(runs: list[Run]) -> Table:
     for row in found:
         words = (row["algorithm"], row["compressor"], row["topology"])
         table.add_row(
-            escape(" ".join(word for word in words if word)),
+            escape(row["name"] if len(found) > 1 else " ".join(word for word in words if word)),
             measure(row["metric"], row["average"]),
             measure(row["metric"], row["local_mean"]),
             number(row["consensus_distance"], 3),
@@ -81,7 +93,7 @@ def _result(summary: dict[str, Any]) -> str:
         f"apart {number(summary['consensus_distance'], 3)}",
         f"{size(sent)} sent a worker",
     ]
-    if sent:
+    if sent and summary["bytes_full"]:
         parts[-1] += f", {times(summary['bytes_full'] / sent)} times fewer than in full precision"
     where = f" on a network of {summary['network']}" if summary.get("network") else ""
     parts.append(f"{duration(summary['seconds'])} of training, {summary['clock']}{where}")

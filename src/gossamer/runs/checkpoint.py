@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from gossamer.errors import GossamerError
@@ -39,8 +40,8 @@ class Checkpoints:
 
     def steps(self, rank: int) -> list[int]:
         """Return the steps of which this worker has a whole checkpoint, newest first."""
-        found = self.folder.glob(f"{STEP}*/worker-{rank}.json")
-        return sorted((int(path.parent.name.removeprefix(STEP)) for path in found), reverse=True)
+        folders = self._folders().items()
+        return sorted((step for step, at in folders if (at / f"worker-{rank}.json").is_file()), reverse=True)
 
     def save(self, step: int, rank: int, state: Any) -> None:  # noqa: ANN401 - a tree of tensors and numbers
         """Write a worker's state, so that it is either there whole or not at all."""
@@ -48,7 +49,7 @@ class Checkpoints:
         skeleton = _take_tensors(state, "", tensors)
         path = self._path(step, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path.with_suffix(".safetensors"), lambda part: _save_tensors(tensors, part))
+        write_atomically(path.with_suffix(".safetensors"), lambda part: part.write_bytes(save(tensors)))
         content = {"step": step, "rank": rank, "state": skeleton}
         content["tensors sha256"] = _hash_file(path.with_suffix(".safetensors"))
         content["sha256"] = _hash_json(content)
@@ -71,15 +72,20 @@ class Checkpoints:
     def prune(self, rank: int, keep: int) -> None:
         """Remove all but the newest ones of this worker, and what was left half-written."""
         kept = set(self.steps(rank)[:keep])
-        for folder in self.folder.glob(f"{STEP}*"):
-            if int(folder.name.removeprefix(STEP)) not in kept:
+        for step, folder in self._folders().items():
+            if step not in kept:
                 self._remove(folder, rank)
 
     def forget_after(self, step: int, rank: int) -> None:
-        """Remove this worker's checkpoints of later steps: the run goes on from an earlier one."""
-        for later in self.steps(rank):
+        """Remove this worker's checkpoints of later steps, whole or not: the run goes on from here."""
+        for later, folder in self._folders().items():
             if later > step:
-                self._remove(self._path(later, rank).parent, rank)
+                self._remove(folder, rank)
+
+    def _folders(self) -> dict[int, Path]:
+        """Return the folders of all steps; what somebody has put beside them is not ours."""
+        names = {path: re.fullmatch(rf"{STEP}(\d{{8,}})", path.name) for path in self.folder.glob(f"{STEP}*")}
+        return {int(match[1]): path for path, match in names.items() if match}
 
     def _path(self, step: int, rank: int) -> Path:
         return self.folder / f"{STEP}{step:08}" / f"worker-{rank}.json"
@@ -115,13 +121,6 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 def free_space(path: Path) -> str:
     """Return how much space is left where a path is, for error messages."""
     return f"{shutil.disk_usage(path).free / 1e6:.1f} MB left"
-
-
-def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    try:
-        save_file(tensors, path)
-    except SafetensorError as error:  # what the disk says, in other words
-        raise OSError(str(error)) from error
 
 
 def _take_tensors(state: Any, path: str, tensors: dict[str, Tensor]) -> Any:  # noqa: ANN401

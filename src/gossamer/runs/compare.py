@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import GossamerError
 from gossamer.runs.config import Config
 from gossamer.runs.folder import RunFolder
 from gossamer.runs.train import resume, simulate, train
+
+log = logging.getLogger("gossamer")
 
 
 def compare(
@@ -31,9 +33,11 @@ def compare(
     folders = {name: Path(out) / slug(name) for name in configs}
     if len(set(folders.values())) < len(folders):
         raise ValueError(f"two of the runs have the same name: {', '.join(configs)}")
+    if len({(config.task, config.model, config.data) for config in configs.values()}) > 1:
+        raise ValueError("runs that are compared must have one task, model and data")
     for name, config in configs.items():
         if RunFolder(folders[name]).exists():
-            RunFolder(folders[name]).config().require_same(_as_run(config, real=real))
+            RunFolder(folders[name]).config().require_unchanged(vars(_as_run(config, real=real)))
     for name, config in configs.items():
         summary = _one(_as_run(config, real=real), folders[name], command, watch)
         if summary["status"] == "interrupted":
@@ -43,7 +47,7 @@ def compare(
 
 def slug(name: str) -> str:
     """Return a name that a folder can have."""
-    return re.sub(r"[^A-Za-z0-9.=-]+", "-", name).strip("-")
+    return re.sub(r"[^\w.=-]+", "-", name).strip("-.") or "run"
 
 
 def _as_run(config: Config, *, real: bool) -> Config:
@@ -56,5 +60,8 @@ def _one(config: Config, folder: Path, command: str | None, watch: tuple[str, ..
         if RunFolder(folder).exists():
             return resume(folder, watch=watch)
         return start(config, folder, command=command, watch=watch)
-    except GossamerError:
-        return RunFolder(folder).summary()  # it says what has happened
+    except Exception as error:
+        if RunFolder(folder).status() != "failed":  # something else than the run itself
+            raise
+        log.warning("%s failed: %s", folder.name, error)
+        return RunFolder(folder).summary()

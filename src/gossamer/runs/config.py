@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.nn import Parameter
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from gossamer import algorithms, compress, topology
+from gossamer import algorithms, compress, network, topology
 from gossamer.algorithms import Algorithm
 from gossamer.buffers import require_policy
 from gossamer.naming import unknown_name
@@ -81,6 +83,10 @@ class Config:
             object.__setattr__(self, "epochs", DEFAULT_EPOCHS)
         if self.compressor is None and algorithms.needs_compressor(self.algorithm):
             object.__setattr__(self, "compressor", DEFAULT_COMPRESSOR)
+        if self.overlap and not algorithms.takes(self.algorithm, "order"):
+            raise ValueError(
+                f"--overlap: {self.algorithm} needs the gradient first; use dpsgd, choco or powergossip"
+            )
         if self.overlap and "order" not in self.options:
             object.__setattr__(self, "options", {**self.options, "order": "combine-then-adapt"})
         for name, allowed in (("optimizer", OPTIMIZERS), ("lr_scale", LR_SCALES), ("schedule", SCHEDULES)):
@@ -88,6 +94,9 @@ class Config:
                 raise unknown_name(name.replace("_", "-"), getattr(self, name), allowed)
         _require_numbers(self)
         self.make_network()
+        self.make_optimizer([Parameter(torch.zeros(1))])
+        if self.compute is not None:
+            network.seconds(self.compute)
         require_policy(self.buffers)
         self.make_algorithm().require(self.make_topology())
 
@@ -99,9 +108,7 @@ class Config:
         """Return the algorithm with its compressor; its gamma may still be "auto"."""
         made = algorithms.make(self.algorithm, self.compressor, gamma=self.gamma, **self.options)
         if self.overlap and not made.early:
-            raise ValueError(
-                f"--overlap: {self.algorithm} needs the gradient first; use dpsgd, choco or powergossip"
-            )
+            raise ValueError("--overlap goes with order=combine-then-adapt")
         return made
 
     def make_network(self) -> Network | None:
@@ -109,8 +116,6 @@ class Config:
         given = (self.bandwidth, self.latency, self.network)
         if given == (None, None, None):
             return None
-        if not self.simulated:
-            raise ValueError("a bandwidth, latency or network can only be modelled: use gossamer simulate")
         if self.network is None:
             return Network.uniform(self.workers, self.bandwidth or "unlimited", self.latency or "0s")
         if self.bandwidth is not None or self.latency is not None:
@@ -134,7 +139,9 @@ class Config:
 
     def make_task(self) -> Task:
         """Return the task, with its data read; they are kept for the next run of the same task."""
-        return _load_task(self.task, self.model, self.data)
+        own = Path(self.task)
+        edited = own.stat().st_mtime_ns if own.suffix == ".py" and own.is_file() else 0
+        return _load_task(self.task, self.model, self.data, edited)
 
     @cached_property
     def label(self) -> str:
@@ -145,26 +152,20 @@ class Config:
         """Return all settings as text."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
-    def changed(self, **settings: Any) -> Config:  # noqa: ANN401 - any field's value
-        """Return these settings with some replaced. A new length takes the place of the old one."""
-        if settings.get("steps") is not None and "epochs" not in settings:
-            settings["epochs"] = None
-        if settings.get("epochs") is not None and "steps" not in settings:
-            settings["steps"] = None
-        return replace(self, **settings)
-
-    def require_same(self, other: Config) -> None:
-        """Raise a ValueError that names what differs, where a difference would change the result."""
-        for f in fields(self):
-            was, now = getattr(self, f.name), getattr(other, f.name)
-            if was != now and f.name not in FREE:
+    def require_unchanged(self, settings: Mapping[str, Any]) -> None:
+        """Raise a ValueError that names a setting that differs, where that would change the result."""
+        for name, now in settings.items():
+            was = getattr(self, name)
+            if was != now and name not in FREE:
                 raise ValueError(
-                    f"the run was started with {f.name.replace('_', '-')} = {was}, not {now}; leave the flag "
+                    f"the run was started with {name.replace('_', '-')} = {was}, not {now}; leave the flag "
                     f"out to go on as before, or start another run with another --out"
                 )
 
 
-_load_task = lru_cache(maxsize=1)(load_task)
+@lru_cache(maxsize=1)
+def _load_task(task: str, model: str, data: str | None, edited: int) -> Task:
+    return load_task(task, model, data)
 
 
 def read_config(path: Path) -> Config:
@@ -182,11 +183,11 @@ def _require_numbers(config: Config) -> None:
     at_least |= {"evaluate_every": 1, "checkpoint_every": 0, "warmup": 0, "momentum": 0, "weight_decay": 0}
     for name, least in at_least.items():
         value = getattr(config, name)
-        if value is not None and value < least:
+        if value is not None and not least <= value < math.inf:
             raise ValueError(f"--{name.replace('_', '-')} {value}: at least {least}")
     for name in ("epochs", "lr", "clip", "deadline"):
         value = getattr(config, name)
-        if value is not None and not value > 0:
+        if value is not None and not 0 < value < math.inf:
             raise ValueError(f"--{name} {value}: a number above 0")
     if config.compressor is not None:
         compress.make(config.compressor)

@@ -59,6 +59,14 @@ class Crew(ABC):
     def load_state_of(self, index: int, state: Any) -> None:  # noqa: ANN401
         """Take it up again."""
 
+    def time_state(self) -> dict[str, Any]:
+        """Return what is known of the time."""
+        return {"seconds": self.seconds}
+
+    def load_time_state(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.seconds = state["seconds"]
+
     def means(self, vectors: Sequence[Tensor]) -> list[Tensor]:
         """Return the exact average over all workers of a vector each, once a worker here."""
         totals = [v.to(torch.promote_types(v.dtype, torch.float32), copy=True) for v in vectors]
@@ -148,6 +156,8 @@ class Simulated(Crew):
         compute: float | None = None,
     ) -> None:
         self.sessions = [Session(config, task, sampler, rank) for rank in range(config.workers)]
+        if len({id(session.model) for session in self.sessions}) < config.workers:
+            raise ValueError("the task's model() must make a new model every time it is called")
         for session in self.sessions[1:]:  # as worker 0's values are broadcast over a network
             session.model.load_state_dict(self.sessions[0].model.state_dict())
         optimizers = iter([session.optimizer for session in self.sessions])
@@ -198,6 +208,16 @@ class Simulated(Crew):
         """Take it up again."""
         self.simulation.members[index].load_state_dict(state["member"])
         self.simulation.optimizers[index].load_state_dict(state["optimizer"])
+
+    def time_state(self) -> dict[str, Any]:
+        """Return what is known of the time, the clock's included."""
+        return super().time_state() | ({} if self._clock is None else {"clock": self._clock.state()})
+
+    def load_time_state(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        super().load_time_state(state)
+        if self._clock is not None:
+            self._clock.load_state(state["clock"])
 
     def _time_passed(self, clock: Clock, phases: list[Sequence[Post]], compute: float) -> float:
         """Return how long the network makes a step."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from gossamer.runs.checkpoint import write_atomically
@@ -23,6 +22,8 @@ def export(run: str | Path, path: str | Path) -> int:
     config = folder.config()
     if target.suffix != ".safetensors":
         raise ValueError(f"{target}: the model is written as safetensors; name a file that ends so")
+    if not target.absolute().parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {target.parent} to write {target.name} to")
     held = [set(folder.checkpoints.steps(rank)) for rank in range(config.workers)]
     common = set.intersection(*held)
     if not common:
@@ -32,7 +33,7 @@ def export(run: str | Path, path: str | Path) -> int:
         )
     step = max(common)
     states = [folder.checkpoints.load(step, rank) for rank in range(config.workers)]
-    trained = _trained(states[0])
+    trained = set(states[0]["trained"])
     model = {
         name: _mean([state["model"][name] for state in states])
         if name in trained or config.buffers == "average"
@@ -40,7 +41,7 @@ def export(run: str | Path, path: str | Path) -> int:
         for name, value in states[0]["model"].items()
     }
     note = {"step": str(step), "task": config.task, "run": config.label, "workers": str(config.workers)}
-    write_atomically(target, lambda part: save_file(model, part, metadata=note))
+    write_atomically(target, lambda part: part.write_bytes(save(model, metadata=note)))
     return step
 
 
@@ -48,7 +49,3 @@ def _mean(values: list[Tensor]) -> Tensor:
     if not values[0].is_floating_point():
         return values[0].clone()
     return torch.stack([value.double() for value in values]).mean(0).to(values[0].dtype)
-
-
-def _trained(state: dict[str, Any]) -> set[str]:
-    return set(state["trained"])

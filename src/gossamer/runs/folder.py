@@ -10,13 +10,18 @@ summary.json             the result; its fields are described in docs/runs.md
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
 import platform
+import shlex
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +43,36 @@ class RunFolder:
         if self.exists():
             raise FileExistsError(
                 f"{self.path} already holds a run ({self.config().label}, {self.status()}); go on with it "
-                f"by --resume {self.path}, or choose another folder with --out"
+                f"by --resume {shlex.quote(str(self.path))}, or choose another folder with --out"
             )
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise FileExistsError(f"{self.path} is there and is not a run; choose another folder with --out")
+        self.fill(config, command)
+
+    def fill(self, config: Config, command: str) -> None:
+        """Write what is known at the start, unless it is there: machines may or may not share the folder."""
         for name in ("metrics", "checkpoints", "logs"):
             (self.path / name).mkdir(parents=True, exist_ok=True)
-        self.write("environment.json", environment(command))
-        self.write("summary.json", {"status": "running"})
+        if not self.exists():
+            self.write("environment.json", environment(command))
+            self.write("summary.json", {"status": "running"})
+            self.write_config(config)
+
+    def write_config(self, config: Config) -> None:
+        """Write the settings."""
         write_atomically(self.path / "config.json", lambda part: part.write_text(config.to_json()))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep others from running what is in the folder, as long as this process lives."""
+        with (self.path / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(
+                    f"another process is at work on the run in {self.path}; wait for it, or stop it first"
+                ) from None
+            yield
 
     def exists(self) -> bool:
         """Return whether there is a run in the folder."""
@@ -102,11 +128,13 @@ class MetricsFile:
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Return the whole lines of a metrics file."""
     lines = []
-    for line in path.read_text().splitlines() if path.is_file() else []:
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
         try:
-            lines.append(json.loads(line))
-        except json.JSONDecodeError:
-            break  # the process was killed while it wrote this line
+            line = json.loads(text)
+        except ValueError:
+            continue  # a process was killed while it wrote this line
+        if isinstance(line, dict) and isinstance(line.get("step"), int):
+            lines.append(line)
     return lines
 
 
@@ -155,9 +183,13 @@ def _commit() -> str | None:
     return found.stdout.strip()
 
 
-def next_free(base: Path, name: str) -> Path:
-    """Return the first of base/name-1, base/name-2, ... that is not there."""
-    number = 1
-    while (base / f"{name}-{number}").exists():
-        number += 1
-    return base / f"{name}-{number}"
+def claim(base: Path, name: str) -> Path:
+    """Make and return the first of base/name-1, base/name-2, ... that is not there."""
+    base.mkdir(parents=True, exist_ok=True)
+    for number in count(1):
+        try:
+            (base / f"{name}-{number}").mkdir()
+        except FileExistsError:
+            continue
+        return base / f"{name}-{number}"
+    raise AssertionError("there is always a next number")

@@ -32,9 +32,11 @@ def launch(
     stopped and WorkerFailed tells what it said. If this process dies, so do they.
     """
     Stop.clear(folder.path)
+    folder.write("summary.json", folder.summary() | {"status": "running", "error": None})
     arguments = ["--resume"] if resume else []
     arguments += ["--at-step", str(at_step)] if at_step is not None else []
     ours, theirs = os.pipe()
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the new process inherits it, until it listens
     module = [sys.executable, "-m", "gossamer.runs.nursery", str(folder.path), "--notes", str(theirs)]
     process = subprocess.Popen(  # noqa: S603 - our own module
         [*module, *arguments, "--watch", *watch],
@@ -53,6 +55,7 @@ def launch(
 
     in_main = threading.current_thread() is threading.main_thread()  # only there are signals heard
     before = {number: signal.signal(number, hear) for number in SIGNALS if in_main}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     try:
         with os.fdopen(ours) as pipe:
             notes = [json.loads(line) for line in pipe]
@@ -62,9 +65,7 @@ def launch(
         process.communicate()
         for number, handler in before.items():
             signal.signal(number, handler)
-    if code and not notes:
-        notes = [{"rank": "0", "message": f"could not be started (exit code {code})", "killed": True}]
-    return _outcome(folder, notes, interrupts)
+    return _outcome(folder, notes, interrupts, code)
 
 
 def _environment(n: int) -> dict[str, str]:
@@ -73,9 +74,9 @@ def _environment(n: int) -> dict[str, str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     return {
-        "OMP_NUM_THREADS": "1",  # workers that share a machine's cores must not fight for them
         **({"GLOO_SOCKET_IFNAME": "lo"} if on_loopback else {}),
         **os.environ,
+        "OMP_NUM_THREADS": "1",  # workers share the cores, get the simulation's bits, and are forked
         "WORLD_SIZE": str(n),
         "LOCAL_WORLD_SIZE": str(n),
         "MASTER_ADDR": "127.0.0.1",
@@ -83,12 +84,15 @@ def _environment(n: int) -> dict[str, str]:
     }
 
 
-def _outcome(folder: RunFolder, notes: list[dict[str, Any]], interrupts: int) -> str:
-    if not notes:
+def _outcome(folder: RunFolder, notes: list[dict[str, Any]], interrupts: int, code: int) -> str:
+    if folder.status() != "running":
         return folder.status()
-    if interrupts > 1:
+    if interrupts > 1 or (interrupts and not notes):
         mark_failed(folder, "interrupted", "stopped at once, without a checkpoint of the last steps")
         return "interrupted"
+    if not notes:
+        mark_failed(folder, "failed", f"the process that runs the workers has ended with code {code}")
+        raise WorkerFailed(folder.summary()["error"])
     # The one that failed by itself tells more than those that lost it, or were ended for it.
     first = min(notes, key=lambda note: (note.get("consequence", False), note.get("killed", False)))
     if first.get("diverged"):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
@@ -18,7 +18,7 @@ from gossamer.runs.folder import MetricsFile, RunFolder
 from gossamer.runs.plan import Plan
 
 CANDIDATES = 64  # checkpoints that worker 0 offers to go on from
-Status = Literal["finished", "interrupted", "diverged"]
+Status = Literal["finished", "interrupted", "diverged", "failed"]
 
 
 class Watcher(Protocol):
@@ -52,14 +52,15 @@ class Loop:
         self._files = [MetricsFile(self.folder.path, rank, self.step) for rank in ranks]
         for watcher in watchers:
             watcher.start(self.step, self.plan)
-        status: Status = "finished"
+        status: Status = "failed"
         try:
             status = self._train(watchers, stop_at)
         except Diverged as error:
+            status, self.error = "diverged", str(error)
+            lines = [{"kind": "diverged", **self._when(i), "error": str(error)} for i in range(len(ranks))]
+            self._tell(watchers, lines)
             if len(ranks) < self.crew.n:  # the others must not wait for this worker
                 raise
-            status, self.error = "diverged", str(error)
-            self._tell(watchers, [{"kind": "diverged", "step": self.step, "error": str(error)}])
         finally:
             for file in self._files:
                 file.close()
@@ -101,9 +102,10 @@ class Loop:
             if at_step not in common:
                 raise ValueError(f"not all workers hold a checkpoint of step {at_step}; they hold {common}")
             common = [step for step in common if step <= at_step]
-        if not common:
-            return
         complaints, states = [], []
+        if not common:
+            self._forget_later()
+            return
         for session in self.crew.sessions:
             try:
                 states.append(self.folder.checkpoints.load(common[0], session.rank))
@@ -112,31 +114,43 @@ class Loop:
                 complaints.append(str(error))
         complaint = self.crew.one_complaint(complaints)
         if complaint:
-            raise DamagedCheckpoint(_offer(complaint, common[1:], self.folder.path))
+            raise DamagedCheckpoint(self._offer(complaint, common[1:]))
         for index, state in enumerate(states):
             self._load_one(index, state)
         self.step = common[0]
-        if at_step is not None:  # later ones are of another future now, or damaged
-            for session in self.crew.sessions:
-                self.folder.checkpoints.forget_after(at_step, session.rank)
+        self._forget_later()
+
+    def _forget_later(self) -> None:
+        """Remove checkpoints that not all workers have: they would be taken for the newest."""
+        for session in self.crew.sessions:
+            self.folder.checkpoints.forget_after(self.step, session.rank)
 
     @property
     def _remedy(self) -> str:
+        return f"earlier checkpoints are untouched: make room and go on with {self._resume_command}"
+
+    @property
+    def _resume_command(self) -> str:
         command = "simulate" if self.config.simulated else "train"
-        return (
-            f"the last checkpoint is untouched: make room and go on with "
-            f"gossamer {command} --resume {self.folder.path}"
-        )
+        return f"gossamer {command} --resume {shlex.quote(str(self.folder.path))}"
+
+    def _offer(self, complaint: str, older: list[int]) -> str:
+        if not older:
+            return f"{complaint}; there is no older one: start again with another --out"
+        more = f"that of step {older[0]} can be taken instead"
+        return f"{complaint}; {more}: {self._resume_command} --at-step {older[0]}"
 
     def _save_one(self, index: int) -> str:
         """Write a worker's checkpoint; return what went wrong, or nothing."""
         session = self.crew.sessions[index]
         state = {
             "model": dict(session.model.state_dict()),
-            "trained": list(session.parameters),
+            "unsaved buffers": session.unsaved_buffers,
+            "trained": [name for name, _ in session.model.named_parameters(remove_duplicate=False)],
             "optimizer": self.crew.state_of(index),
             "first loss": session.first_loss,
-            "seconds": self.crew.seconds,
+            "train loss": self.train_loss,
+            "time": self.crew.time_state(),
             "sent": dict(self.crew.sent[index]),
             "losses": [losses[index] for losses in self._losses],
         }
@@ -151,7 +165,10 @@ class Loop:
         session = self.crew.sessions[index]
         session.model.load_state_dict(state["model"])
         self.crew.load_state_of(index, state["optimizer"])
-        session.first_loss, self.crew.seconds = state["first loss"], state["seconds"]
+        for name, buffer in session.unsaved_buffers.items():
+            buffer.copy_(state["unsaved buffers"][name])
+        session.first_loss, self.train_loss = state["first loss"], state["train loss"]
+        self.crew.load_time_state(state["time"])
         self.crew.sent[index].clear()
         self.crew.sent[index].update(state["sent"])
         losses = [[loss] for loss in state["losses"]]
@@ -210,12 +227,3 @@ class Loop:
             "seconds": self.crew.seconds,
             "bytes_sent": self.crew.sent[index].total(),
         }
-
-
-def _offer(complaint: str, older: list[int], folder: Path) -> str:
-    if not older:
-        return f"{complaint}; there is no older one: start again with another --out"
-    return (
-        f"{complaint}; that of step {older[0]} can be taken instead: "
-        f"gossamer train --resume {folder} --at-step {older[0]}"
-    )

@@ -22,10 +22,13 @@ from typing import Any
 import torch
 from torch.nn import Parameter
 
-from gossamer.errors import Diverged, GossamerError, PeerError
+from gossamer.errors import Diverged, PeerError
+from gossamer.runs.config import Config
+from gossamer.runs.explain import is_explained, message
 from gossamer.runs.folder import RunFolder
 from gossamer.runs.stop import SIGNALS
 from gossamer.runs.worker import train_worker
+from gossamer.tasks import TASKS
 
 GRACE = 5.0  # seconds for the others to notice that a worker has failed
 LONGEST = 30_000  # characters of a traceback
@@ -101,17 +104,17 @@ def main() -> None:
     parser.add_argument("--at-step", type=int)
     parser.add_argument("--watch", nargs="*", default=[])
     given = parser.parse_args()
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     family = Family()
+    for number in SIGNALS:
+        signal.signal(number, family.hear)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     try:
-        config = RunFolder(given.folder).config()
-        config.make_task()  # kept for the workers
-        config.make_optimizer([Parameter(torch.zeros(1))])  # torch imports half of itself for the first one
+        _warm_up(RunFolder(given.folder).config())
     except Exception as error:  # noqa: BLE001 - whoever has started this shows it
         _tell(given.notes, [failure(0, error)])
         return
-    for number in SIGNALS:
-        signal.signal(number, family.hear)
+    if family.told:
+        return
     alive, _held = os.pipe()  # closes when this process ends, however it ends
     for rank in range(int(os.environ["WORLD_SIZE"])):
         child = _fork(rank, given, alive, _held)
@@ -123,15 +126,26 @@ def main() -> None:
     _tell(given.notes, [note for child in family.children if (note := child.note())])
 
 
-def failure(rank: int, error: Exception) -> dict[str, Any]:
+def _warm_up(config: Config) -> None:
+    """Do once what every worker would do, as long as nothing but torch and we are at work.
+
+    A user's file is left to the workers: it may start threads, and forks of such processes hang.
+    """
+    torch.set_num_threads(1)  # no threads that a fork would lose
+    if config.task in TASKS:
+        config.make_task()  # kept for the workers
+    config.make_optimizer([Parameter(torch.zeros(1))])  # torch imports half of itself for the first one
+
+
+def failure(rank: int, error: BaseException) -> dict[str, Any]:
     """Return what went wrong as plain data."""
     return {
         "rank": rank,
-        "message": str(error),
+        "message": message(error),
         "traceback": "".join(traceback.format_exception(error))[-LONGEST:],
         "consequence": isinstance(error, PeerError),
         "diverged": isinstance(error, Diverged),
-        "explained": isinstance(error, GossamerError),  # the message says it all
+        "explained": is_explained(error),
     }
 
 
@@ -160,7 +174,7 @@ def _fork(rank: int, given: argparse.Namespace, alive: int, held: int) -> Child 
         train_worker(folder, folder.config(), rank, resume=given.resume, at_step=given.at_step, watch=watch)
     except KeyboardInterrupt:
         os._exit(130)  # the user wants it at once: no goodbyes
-    except Exception as error:  # noqa: BLE001 - whoever has started this shows it
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whoever has started this shows it
         _tell(theirs, [failure(rank, error)])
         os._exit(1)
     return None

@@ -7,17 +7,26 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from gossamer.runs.config import Config
 from gossamer.runs.plan import Plan
 from gossamer.tasks import Task
 
 
+class _Console(Console):
+    """A console that falls silent when nobody reads it any more, as in `gossamer train | head`."""
+
+    def on_broken_pipe(self) -> None:
+        """Go on without a word: the run matters more."""
+        self.quiet = True
+
+
 class ProgressLine:
     """One line that moves on a terminal; elsewhere one line an evaluation."""
 
     def __init__(self, config: Config, task: Task, console: Console | None = None) -> None:
-        self._console = console or Console()
+        self._console = console or _Console()
         self._task, self._examples = task, config.workers * config.batch_size
         self._bar: Progress | None = None
         self._id = TaskID(0)
@@ -29,9 +38,11 @@ class ProgressLine:
         self._began, self._first, self._steps = time.monotonic(), step, plan.steps
         if self._console.is_terminal:
             self._bar = Progress(
-                TextColumn("step {task.completed}/{task.total}"),
+                TextColumn(
+                    "step {task.completed}/{task.total}", table_column=Column(no_wrap=True, min_width=12)
+                ),
                 BarColumn(20),
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 TimeRemainingColumn(compact=True),
                 TextColumn("left"),
                 console=self._console,
@@ -49,15 +60,17 @@ class ProgressLine:
         if line["kind"] == "evaluation":
             words = [f"step {line['step']}/{self._steps}", *self._loss(), *self._quality(), self._apart()]
             words += [*self._pace(), *([] if self._bar is not None else [self._time_left(line["step"])])]
-            self._console.print("  ".join(words), highlight=False, soft_wrap=True)
+            self._print("  ".join(words))
         if line["kind"] == "diverged":
-            text = f"diverged after step {line['step']}: {line['error']}"
-            self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+            self._print(f"diverged after step {line['step']}: {line['error']}")
 
     def end(self, status: str) -> None:
         """Take the line away."""
         if self._bar is not None:
             self._bar.stop()
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def _loss(self) -> list[str]:
         loss = self._seen.get("loss")

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gossamer.runs.folder import read_lines
+
 Line = dict[str, Any]
 HOLDS = (
     "a run is a folder with config.json, environment.json, metrics/worker-<rank>.jsonl and, "
@@ -78,21 +80,8 @@ def _lines(folder: Path) -> dict[int, list[Line]]:
     found = {}
     for path in folder.glob("worker-*.jsonl"):
         if match := re.fullmatch(r"worker-(\d+)\.jsonl", path.name):
-            found[int(match[1])] = _whole_lines(path)
+            found[int(match[1])] = read_lines(path)
     return dict(sorted(found.items()))
-
-
-def _whole_lines(path: Path) -> list[Line]:
-    """Return the lines that are whole: a killed process leaves half a line, and may go on after it."""
-    lines = []
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(line, dict) and isinstance(line.get("step"), int):
-            lines.append(line)
-    return lines
 
 
 def _of_kind(lines: list[Line], kind: str) -> list[Line]:

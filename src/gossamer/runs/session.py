@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,6 +38,8 @@ class Session:
         self.parameters: dict[str, Parameter] = {
             name: p for name, p in self.model.named_parameters() if p.requires_grad
         }
+        if not self.parameters:
+            raise ValueError(f"the model of the {task.name} task has no parameter to train")
         self.optimizer = config.make_optimizer(list(self.parameters.values()))
         self.first_loss: float | None = None
         self._buffers = Buffers(self.model, config.buffers)
@@ -60,8 +63,13 @@ class Session:
         return value
 
     def evaluate(self) -> dict[str, float]:
-        """Return the metrics of the model as it is."""
-        return self.task.evaluate(self.model)
+        """Return the metrics of the model as it is, and leave it as it is."""
+        was_training = self.model.training
+        self.model.eval()
+        with torch.no_grad():
+            metrics = self.task.evaluate(self.model)
+        self.model.train(was_training)
+        return checked_metrics(metrics, self.task)
 
     def read(self) -> list[Tensor]:
         """Return copies of what the average model is made of: parameters, and buffers by policy."""
@@ -76,6 +84,12 @@ class Session:
             yield
         finally:
             self._write(own)
+
+    @property
+    def unsaved_buffers(self) -> dict[str, Tensor]:
+        """The buffers that the model's state_dict leaves out, and that a step may have changed."""
+        saved = self.model.state_dict().keys()
+        return {name: b for name, b in self.model.named_buffers() if name not in saved}
 
     @property
     def parameter_vectors(self) -> int:
@@ -94,6 +108,17 @@ class Session:
                 f"worker {self.rank}: the loss of step {step + 1} is {loss:.3g}; it began at "
                 f"{self.first_loss:.3g}. Lower the learning rate or gamma, or compress less."
             )
+
+
+def checked_metrics(metrics: Any, task: Task) -> dict[str, float]:  # noqa: ANN401 - a user's function made it
+    """Return what a task's evaluation found, as plain numbers."""
+    if not isinstance(metrics, dict) or task.metric not in metrics:
+        found = sorted(metrics) if isinstance(metrics, dict) else type(metrics).__name__
+        raise ValueError(
+            f"evaluate() of the {task.name} task must return a dict with its metric, '{task.metric}', "
+            f"not {found}"
+        )
+    return {str(name): float(value) for name, value in metrics.items()}
 
 
 def seed_everything(seed: int) -> None:

@@ -9,11 +9,10 @@ then goes on from the one before.
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -67,14 +66,8 @@ class Stop:
 
     def _propose(self, step: int) -> None:
         """Name the step, unless another worker has named one: the first counts."""
-        part = self._path.with_name(f"stop.{os.getpid()}")
-        part.write_text(str(step))
-        try:
-            os.link(part, self._path)  # appears with its content, and fails if it is there
-        except FileExistsError:
-            pass
-        finally:
-            part.unlink()
+        with suppress(FileExistsError), self._path.open("x") as file:
+            file.write(str(step))  # who reads it too early finds no number, and looks again
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self._asked and number == signal.SIGINT:

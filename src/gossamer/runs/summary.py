@@ -6,11 +6,13 @@ import contextlib
 import math
 from typing import Any
 
+from gossamer.algorithms import AllReduce
 from gossamer.runs.config import Config
 from gossamer.runs.crew import Crew
 from gossamer.runs.evaluate import evaluate
-from gossamer.runs.folder import RunFolder, read_lines
+from gossamer.runs.folder import RunFolder
 from gossamer.runs.loop import Loop
+from gossamer.runs.read import read_run
 from gossamer.tasks import Sampler, Task
 from gossamer.topology import Schedule, Topology
 
@@ -62,13 +64,8 @@ def results(loop: Loop, parameters: int, status: str) -> dict[str, Any]:
 
 def mark_failed(folder: RunFolder, status: str, error: str) -> None:
     """Write into the summary how a run broke off, with what its metrics tell."""
-    summary = folder.summary() | {"status": status, "error": error}
-    for line in read_lines(folder.path / "metrics" / "worker-0.jsonl"):
-        names = ("step", "epoch", "seconds", "average", "local_mean", "consensus_distance")
-        plural = {"step": "steps", "epoch": "epochs"}
-        summary |= {plural.get(name, name): line[name] for name in names if name in line}
     with contextlib.suppress(OSError):  # the disk may be what has failed
-        folder.write("summary.json", summary)
+        folder.write("summary.json", read_run(folder.path).summary | {"status": status, "error": error})
 
 
 def _links(crew: Crew) -> list[list[int]]:
@@ -78,8 +75,12 @@ def _links(crew: Crew) -> list[list[int]]:
 
 
 def _full_precision(config: Config, parameters: int, steps: int) -> int:
-    """Return what a worker would have sent, on average, as plain float32 over the same graph."""
+    """Return what a worker would have sent, on average, as plain float32 to the same workers."""
     graph, rounds = config.make_topology(), steps // config.every
+    if isinstance(config.make_algorithm(), AllReduce) and config.compressor is None:
+        return round(8 * parameters * rounds * (graph.n - 1) / graph.n)  # by way of a ring
+    if isinstance(config.make_algorithm(), AllReduce):
+        return 4 * parameters * rounds * (graph.n - 1)
     looked_at = range(min(rounds, ROUNDS_SHOWN) if graph.varying else min(rounds, 1))
     neighbours = [len(graph.receivers(rank, t)) for t in looked_at for rank in range(graph.n)]
     return round(4 * parameters * rounds * sum(neighbours) / max(1, len(neighbours)))

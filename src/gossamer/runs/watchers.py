@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import importlib.util
+import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -46,28 +47,28 @@ def numbers(line: dict[str, Any]) -> dict[str, float]:
 
 
 def _progress(folder: Path, config: Config, task: Task) -> Watcher:
-    with _explained("cli"):
-        from gossamer.runs.progress import ProgressLine  # noqa: PLC0415 - an optional dependency
+    from gossamer.runs.progress import ProgressLine  # noqa: PLC0415 - an optional dependency
+
     return ProgressLine(config, task)
 
 
 def _tensorboard(folder: Path, config: Config, task: Task) -> Watcher:
-    with _explained("tensorboard"):
-        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an optional dependency
+    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an optional dependency
+
     writer = SummaryWriter(str(folder / "tensorboard"))
     return Scalars(writer.add_scalar, writer.close)
 
 
 def _wandb(folder: Path, config: Config, task: Task) -> Watcher:
-    with _explained("wandb"):
-        import wandb  # noqa: PLC0415 - an optional dependency
+    import wandb  # noqa: PLC0415 - an optional dependency
+
     run = wandb.init(project="gossamer", name=folder.name, dir=str(folder), config=asdict(config))
     return Scalars(lambda name, value, step: run.log({name: value}, step=step), run.finish)
 
 
 def _mlflow(folder: Path, config: Config, task: Task) -> Watcher:
-    with _explained("mlflow"):
-        import mlflow  # noqa: PLC0415 - an optional dependency
+    import mlflow  # noqa: PLC0415 - an optional dependency
+
     mlflow.start_run(run_name=folder.name)
     mlflow.log_params({name: str(value) for name, value in asdict(config).items()})
     return Scalars(lambda name, value, step: mlflow.log_metric(_plain(name), value, step), mlflow.end_run)
@@ -81,22 +82,24 @@ WATCHERS: dict[str, Callable[[Path, Config, Task], Watcher]] = {
 }
 
 
-def make_watchers(names: tuple[str, ...], folder: Path, config: Config, task: Task) -> list[Watcher]:
-    """Return the watchers of these names."""
+NEEDED = {"progress": ("rich", "cli"), "tensorboard": ("tensorboard",) * 2}
+
+
+def require_watchers(names: tuple[str, ...]) -> None:
+    """Raise a ValueError for an unknown watcher, or one that is not installed, before a run begins."""
     for name in names:
         if name not in WATCHERS:
             raise unknown_name("watcher", name, WATCHERS)
+        package, extra = NEEDED.get(name, (name, name))
+        if package not in sys.modules and importlib.util.find_spec(package) is None:
+            raise ValueError(f"--{name} needs {package}: pip install 'gossamer[{extra}]'")
+
+
+def make_watchers(names: tuple[str, ...], folder: Path, config: Config, task: Task) -> list[Watcher]:
+    """Return the watchers of these names."""
     return [WATCHERS[name](folder, config, task) for name in names]
 
 
 def _plain(name: str) -> str:
     """Return a name without what MLflow refuses in one."""
     return "".join(c if c.isalnum() or c in "_-./ " else "_" for c in name)
-
-
-@contextmanager
-def _explained(extra: str) -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise ValueError(f"{error}; install it with: pip install 'gossamer[{extra}]'") from error

@@ -22,6 +22,7 @@ def train_worker(
     resume: bool = False,
     at_step: int | None = None,
     watch: tuple[str, ...] = (),
+    command: str = "",
     transport: Transport | None = None,
 ) -> str:
     """Train as one of the run's workers; return how it ended."""
@@ -30,6 +31,7 @@ def train_worker(
         task = config.make_task()
         sampler = make_sampler(config, task)
         crew = Distributed(config, task, sampler, rank, transport)
+        folder.fill(config, command)
         loop = Loop(crew, config, Plan.of(config, sampler), folder)
         if resume:
             loop.resume(at_step)
@@ -42,6 +44,7 @@ def train_worker(
         known |= results(loop, known["parameters"], status)
         if rank == 0:
             folder.write("summary.json", known)
+            Stop.clear(folder.path)
         crew.optimizer.close()
     return status
 

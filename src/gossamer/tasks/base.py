@@ -35,6 +35,23 @@ class Task:
     better: Literal["higher", "lower"] = "higher"
     labels: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.train, tuple | list) or not (
+            hasattr(self.train, "__len__") and hasattr(self.train, "__getitem__")
+        ):
+            raise ValueError(
+                f"the {self.name} task's training examples are a {type(self.train).__name__}; they must be a "
+                f"dataset with a length, such as TensorDataset(x, y)"
+            )
+        sound = isinstance(self.labels, Tensor) and not self.labels.is_floating_point()
+        if self.labels is not None and not (sound and self.labels.shape == (len(self.train),)):
+            raise ValueError(
+                f"the {self.name} task's labels must be a tensor of integers, one for each of its "
+                f"{len(self.train)} training examples"
+            )
+        if self.better not in ("higher", "lower"):
+            raise ValueError(f"better={self.better!r}: is a higher or a lower {self.metric} better?")
+
     def batch(self, which: Tensor) -> Batch:
         """Return the training examples at these positions as one batch."""
         if isinstance(self.train, TensorDataset):

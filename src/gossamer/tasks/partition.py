@@ -7,6 +7,7 @@ examples goes through its own again, one with more leaves some for the next epoc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,6 +42,8 @@ class Sampler:
         name, _, alpha = self.kind.partition(":")
         if name not in KINDS:
             raise unknown_name("partition", name, KINDS)
+        if alpha and name != "dirichlet":
+            raise ValueError(f"partition '{self.kind}': {name} takes nothing after it")
         if name == "dirichlet" and not _is_positive(alpha):
             raise ValueError(f"partition '{self.kind}': give alpha above 0, as in dirichlet:0.1")
         if name in ("dirichlet", "sorted") and self.labels is None:
@@ -118,6 +121,6 @@ class Sampler:
 
 def _is_positive(text: str) -> bool:
     try:
-        return float(text) > 0
+        return 0 < float(text) < math.inf
     except ValueError:
         return False
