@@ -269,6 +269,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="compute nothing")
     arguments = parser.parse_args()
+    prepare()
     cache = Cache(arguments.cache)
     tables = [(name, partition) for name in arguments.settings for partition in SETTINGS[name].partitions]
     if not arguments.write:

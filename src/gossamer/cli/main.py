@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 from rich.console import Console
@@ -26,6 +27,8 @@ app = typer.Typer(
     help="Train one PyTorch model over machines joined by slow links, without a server.",
     epilog="Start with: gossamer train. See docs/runs.md for what a run's folder holds.",
 )
+ERRORS = Console(stderr=True, soft_wrap=True, highlight=False)
+SHOWN: set[str] = set()
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": train_command,
     "simulate": simulate_command,
@@ -39,6 +42,20 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Show what a user should know, once and without the place in our code."""
+    if str(message) not in SHOWN:
+        SHOWN.add(str(message))
+        ERRORS.print(f"[yellow]note:[/yellow] {escape(str(message))}")
 
 
 def _show_version(wanted: bool) -> None:
@@ -60,12 +77,14 @@ def main() -> None:
     """Run the command line; say what went wrong in one line where one line says it."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            app()
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
         if not is_explained(error):
             raise
         text = escape(message(error))
-        Console(stderr=True, soft_wrap=True, highlight=False).print(f"[red]error:[/red] {text}")
+        ERRORS.print(f"[red]error:[/red] {text}")
         sys.exit(1)

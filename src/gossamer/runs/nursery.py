@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -22,7 +23,7 @@ from typing import Any
 import torch
 from torch.nn import Parameter
 
-from gossamer.errors import Diverged, PeerError
+from gossamer.errors import Diverged, PeerError, TheoryWarning
 from gossamer.runs.config import Config
 from gossamer.runs.explain import is_explained, message
 from gossamer.runs.folder import RunFolder
@@ -104,6 +105,7 @@ def main() -> None:
     parser.add_argument("--at-step", type=int)
     parser.add_argument("--watch", nargs="*", default=[])
     given = parser.parse_args()
+    warnings.simplefilter("ignore", TheoryWarning)  # whoever has started this has been told
     family = Family()
     for number in SIGNALS:
         signal.signal(number, family.hear)
