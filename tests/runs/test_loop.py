@@ -230,7 +230,7 @@ def test_a_full_disk_is_explained_and_costs_nothing(tmp_path):
         subprocess.run(["mount", "-o", "remount,size=100m", disk], check=True)
         assert resume(disk / "run")["status"] == "finished"
     finally:
-        subprocess.run(["umount", disk], check=False)
+        subprocess.run(["umount", "--lazy", disk], check=False)
 
 
 def test_the_modelled_clock_counts_compute_and_network(tmp_path):

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import gossamer
+from gossamer.cli import lab
 from gossamer.cli.doctor import doctor
 from gossamer.cli.results import export_command, report_command
 from gossamer.cli.run import compare_command, simulate_command, train_command
@@ -42,6 +43,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)
+app.command("lab", context_settings=lab.SETTINGS)(lab.lab)
 
 
 def _show_warning(

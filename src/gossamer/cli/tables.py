@@ -93,7 +93,7 @@ def _result(summary: dict[str, Any]) -> str:
         f"apart {number(summary['consensus_distance'], 3)}",
         f"{size(sent)} sent a worker",
     ]
-    if sent and summary["bytes_full"]:
+    if sent and summary["bytes_full"] and summary["bytes_full"] > 1.05 * sent:
         parts[-1] += f", {times(summary['bytes_full'] / sent)} times fewer than in full precision"
     where = f" on a network of {summary['network']}" if summary.get("network") else ""
     parts.append(f"{duration(summary['seconds'])} of training, {summary['clock']}{where}")

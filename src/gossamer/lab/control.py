@@ -24,6 +24,7 @@ class Stats:
 
     `delivered[i][j]` are the bytes of the packets from i to j, with the headers of each; `lost` counts
     packets lost on purpose, by loss or a cut, and `overflowed` those a full queue had no place for.
+    `packets` are those handed over, where many segments of a stream may be one; `cpu` is in seconds.
     Packets were delivered `late` seconds later than meant on average, and `latest` at worst: much
     more than a millisecond says that the machine was too busy to emulate this network.
     """
@@ -38,17 +39,23 @@ class Stats:
 
 
 class Control:
-    """A switch process. It ends when this object's pipe to it is closed, however that comes about."""
+    """A switch process. It ends when it is told to, and when this process is gone."""
 
     def __init__(self, scenario: Scenario, names: list[str]) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-I", "-S", "-c", BOOT],
+            bufsize=0,  # lines are not read ahead, or select would not see them
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the launcher
         )
-        self.realtime: bool = self._send(_settings(scenario, names))["realtime"]
+        self._serial = 0
+        try:
+            self.realtime: bool = self._send(_settings(scenario, names))["realtime"]
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def pid(self) -> int:
@@ -75,23 +82,30 @@ class Control:
     def close(self) -> None:
         """Let it end all that runs in the namespaces, remove them and stop."""
         try:
-            self._process.communicate(timeout=PATIENCE)
+            # Closing the pipe is not enough: a process that was forked from this one may hold it too.
+            self._process.communicate(b'{"what": "stop"}\n', timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
 
     def _send(self, message: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None, "it is a pipe"
-        assert self._process.stdout is not None, "it is a pipe"
+        self._serial += 1
+        line = json.dumps({"serial": self._serial, **message}).encode() + b"\n"
         try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
+            while line:
+                line = line[self._process.stdin.write(line) :]
         except BrokenPipeError:
             raise self._ended() from None
+        answer = self._answer()
+        while answer["serial"] != self._serial:  # Ctrl-C came before an earlier one was read
+            answer = self._answer()
+        return answer
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None, "it is a pipe"
         if not select.select([self._process.stdout], [], [], PATIENCE)[0]:
-            raise LabError(
-                f"the lab's switch has not answered for {PATIENCE:.0f} s: is the machine overloaded?"
-            )
+            raise LabError(f"the lab's switch was silent for {PATIENCE:.0f} s: is the machine overloaded?")
         line = self._process.stdout.readline()
         if not line:
             raise self._ended()
@@ -114,7 +128,6 @@ def _settings(scenario: Scenario, names: list[str]) -> dict[str, Any]:
         "latency": network.latency,
         "jitter": scenario.jitter,
         "loss": scenario.loss,
-        "cut": [[False] * n for _ in range(n)],
         "queue": scenario.queue,
         "reorder": scenario.reorder,
     }

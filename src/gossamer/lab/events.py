@@ -49,6 +49,8 @@ class Event:
         put = object.__setattr__
         put(self, "at", seconds(self.at))
         put(self, "who", tuple(self.who))
+        if len(self.who) not in (1, 2) or len(set(self.who)) != len(self.who):
+            raise ValueError(f"{self.who} is neither a worker, such as (3,), nor two, such as (0, 1)")
         if self.what not in READERS:
             raise unknown_name("event", self.what, READERS)
         read = READERS[self.what]

@@ -9,12 +9,10 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from itertools import permutations
-from math import inf
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from gossamer.lab import namespaces
+from gossamer.lab import kernel, namespaces
 from gossamer.lab.control import Control, Stats
 from gossamer.lab.events import Event
 from gossamer.lab.namespaces import DEVICE, SUBNET, LabError
@@ -23,8 +21,6 @@ from gossamer.network import check_rank
 
 MOST = 250  # workers: the addresses of one subnet
 PORT = 29_500  # free, because it is in a namespace of its own
-SMALLEST_BURST = 3200  # bytes: two packets
-MEMORY = {"tcp_wmem": "4096 65536 33554432", "tcp_rmem": "4096 131072 33554432"}
 
 log = logging.getLogger("gossamer")
 
@@ -57,8 +53,9 @@ class Lab:
             self._names = namespaces.create(self.n)
             self._control = Control(scenario, self._names)
             for i in range(self.n):
-                self._configure(i)
-            self.congestion_control = namespaces.inside(self._names[0], _congestion_control)
+                kernel.prepare(self._names[i], self.address(i))
+                kernel.shape(self._names[i], scenario.network.up[i], scenario.queue)
+            self.congestion_control = kernel.congestion_control(self._names[0])
         except BaseException:
             self.close()
             raise
@@ -98,7 +95,10 @@ class Lab:
         env: Mapping[str, str] | None = None,
         **keywords: Any,  # noqa: ANN401 - they are subprocess.Popen's
     ) -> subprocess.Popen[Any]:
-        """Start a process as worker i; `env` comes on top of `environment(i)`, or of this process's too."""
+        """Start a process as worker i, with `environment(i)` besides this process's environment or `env`.
+
+        What `env` says goes before `environment(i)`.
+        """
         inherited = {**os.environ, **self.environment(i)} if env is None else {**self.environment(i), **env}
         command = ["ip", "netns", "exec", self.namespace(i), *argv]
         process = subprocess.Popen(command, env=inherited, **keywords)  # noqa: S603 - what the caller wants
@@ -156,13 +156,17 @@ class Lab:
         with self._lock:
             return self._switch.stats()
 
+    def counters(self, i: int) -> kernel.Counters:
+        """Return what has passed worker i's interface so far, the probe's packets too."""
+        return kernel.counters(self.namespace(i))
+
     def bytes_sent(self, i: int) -> int:
         """Return the bytes worker i has sent, as its kernel counts them on its interface."""
-        return self._counters(i)[8]
+        return self.counters(i).bytes_sent
 
     def bytes_received(self, i: int) -> int:
         """Return the bytes worker i has received, as its kernel counts them on its interface."""
-        return self._counters(i)[0]
+        return self.counters(i).bytes_received
 
     def close(self) -> None:
         """End all that runs in the namespaces, and remove them."""
@@ -172,6 +176,7 @@ class Lab:
         with self._lock:
             if self._control is not None:
                 self._control.close()
+                self._control = None
             for name in self._names:  # the switch has done it, unless it could not
                 namespaces.remove(name)
             for process in self._processes:
@@ -192,26 +197,6 @@ class Lab:
             raise LabError("this lab is closed: make another one")
         return self._control
 
-    def _configure(self, i: int) -> None:
-        name = self._names[i]
-        namespaces.inside(name, _tune)
-        lines = [f"address add {self.address(i)}/24 dev {DEVICE}", f"link set {DEVICE} up txqueuelen 1000"]
-        namespaces.command("ip", "-n", name, "-batch", "-", lines=lines)
-        self._shape(i, self.scenario.network.up[i])
-
-    def _shape(self, i: int, rate: float) -> None:
-        """Let the kernel hold worker i's packets back, which TCP notices at once and without losses."""
-        device = ("tc", "-n", self._names[i], "qdisc", "replace", "dev", DEVICE, "root")
-        if rate == inf:
-            namespaces.command(*device, "pfifo", "limit", "1000")
-            return
-        # A larger bucket would let small messages pass at any speed.
-        burst = max(round(rate / 8 * 0.001), SMALLEST_BURST)
-        limit = max(self.scenario.queue, 2 * burst)
-        namespaces.command(
-            *device, "tbf", "rate", f"{round(rate)}bit", "burst", f"{burst}", "limit", f"{limit}"
-        )
-
     def _set(self, what: str, value: float | str, i: int, j: int | None, one_way: bool) -> None:
         self.apply(Event(0, what, _who(i, j), value, one_way))
 
@@ -219,7 +204,7 @@ class Lab:
         (i,), rate = event.who, event.value
         assert isinstance(rate, float), "Event has read it"
         if event.what != "down":
-            self._shape(i, rate)
+            kernel.shape(self._names[i], rate, self.scenario.queue)
             self._switch.ask("up", workers=[i], value=rate)
         if event.what != "up":
             self._switch.ask("down", workers=[i], value=rate)
@@ -262,26 +247,6 @@ class Lab:
             if event.every is not None:
                 coming.append((when + event.every, k))
 
-    def _counters(self, i: int) -> list[int]:
-        text = namespaces.inside(self.namespace(i), Path("/proc/thread-self/net/dev").read_text)
-        line = next(line for line in text.splitlines() if line.strip().startswith(f"{DEVICE}:"))
-        return [int(word) for word in line.partition(":")[2].split()]
-
 
 def _who(i: int, j: int | None) -> tuple[int, ...]:
     return (i,) if j is None else (i, j)
-
-
-def _tune() -> None:
-    """Make the namespace one is in fit for fast links that are long, and for measuring twice the same."""
-    folder = Path("/proc/sys/net/ipv4")
-    for name, value in MEMORY.items():
-        (folder / name).write_text(value)
-    (folder / "tcp_no_metrics_save").write_text("1")  # or a connection starts with what an earlier one saw
-    greeting = Path(f"/proc/sys/net/ipv6/conf/{DEVICE}/disable_ipv6")
-    if greeting.exists():
-        greeting.write_text("1")  # or the kernel sends packets of its own
-
-
-def _congestion_control() -> str:
-    return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()

@@ -2,29 +2,29 @@
 
 A file describes links as a network file does, what else befalls packets, and when it changes:
 
-workers = 8             # whom it describes; without it, the file fits any number of workers
+    workers = 8             # whom it describes; without it, the file fits any number of workers
 
-[network]               # as in a network file: bandwidth, latency, workers, links
-bandwidth = "100mbit"
-latency = "5ms"
+    [network]               # as in a network file: bandwidth, latency, workers, links
+    bandwidth = "100mbit"
+    latency = "5ms"
 
-[sites]                 # workers live in so many places of equal size; this is between two places
-count = 2
-latency = "40ms"
-bandwidth = "50mbit"
+    [sites]                 # workers live in so many places of equal size; this is between two places
+    count = 2
+    latency = "40ms"
+    bandwidth = "50mbit"
 
-[conditions]
-jitter = "2ms"          # a packet takes so much longer or shorter, at most
-loss = 0.01             # of all packets
-queue = 1000000         # bytes that wait before a slow stretch; more are lost
-reorder = false         # whether jitter lets packets of a pair overtake each other
-links = [{ between = [0, 1], loss = 0.1 }]
+    [conditions]
+    jitter = "2ms"          # a packet takes so much longer or shorter, at most
+    loss = 0.01             # of all packets
+    queue = 1000000         # bytes that wait before a slow stretch; more are lost
+    reorder = false         # whether jitter lets packets of a pair overtake each other
+    links = [{ between = [0, 1], loss = 0.1 }]
 
-[[events]]
-at = "8s"               # after the start of the run
-every = "10s"           # again and again, if that is said
-what = "cut"            # or heal; or latency, jitter, loss, bandwidth, up, down with a value
-between = [0, 1]        # both directions, unless one_way = true; or worker = 3
+    [[events]]
+    at = "8s"               # after the start of the run
+    every = "10s"           # again and again, if that is said
+    what = "cut"            # or heal; or latency, jitter, loss, bandwidth, up, down with a value
+    between = [0, 1]        # both directions, unless one_way = true; or worker = 3
 """
 
 from __future__ import annotations

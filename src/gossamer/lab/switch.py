@@ -25,6 +25,7 @@ import select
 import struct
 import sys
 import time
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -51,6 +52,7 @@ PR_SET_TIMERSLACK = 29
 MCL_CURRENT, MCL_FUTURE = 1, 2
 
 LONGEST = 65_536 + VNET
+SOON = 50e-6  # seconds: not worth another sleep
 BATCH = 16  # packets read from one device before it is looked whether others are due
 
 
@@ -78,12 +80,13 @@ class Pipe:
 
         Bits leave while others still come, so that two equal stretches cost their time once.
         """
-        behind = self.free - last
-        if behind > 0 and behind * self.rate > self.queue * 8:
-            return None
-        first = max(first, self.free)
-        last = max(first + size * 8 / self.rate, last)
-        self.free = last
+        free = self.free
+        if free > first:
+            if free > last and (free - last) * self.rate > self.queue * 8:
+                return None
+            first = free
+        through = first + size * 8 / self.rate
+        self.free = last = max(through, last)
         return first, last
 
     def change(self, rate: float) -> None:
@@ -95,24 +98,36 @@ class Pipe:
         self.rate = rate
 
 
+class Link:
+    """What is between two workers' accesses, in one direction."""
+
+    __slots__ = ("cut", "delivered", "jitter", "latency", "latest", "limit", "loss", "target")
+
+    def __init__(self, settings: dict[str, Any], i: int, j: int) -> None:
+        self.target = j
+        self.latency: float = settings["latency"][i][j]
+        self.jitter: float = settings["jitter"][i][j]
+        self.loss: float = settings["loss"][i][j]
+        self.cut = False
+        self.limit = Pipe(settings["limits"][i][j], settings["queue"])
+        self.latest = 0.0  # when the newest of its packets arrives
+        self.delivered = 0  # bytes
+
+
 class Switch:
     """The devices, what is between them, and the packets under way."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self.names: list[str] = settings["names"]
-        self.devices = [inside(name, open_tun) for name in self.names]
-        n, queue = len(self.names), settings["queue"]
-        self.up = [Pipe(rate, queue) for rate in settings["up"]]
-        self.down = [Pipe(rate, queue) for rate in settings["down"]]
-        self.limits = [[Pipe(rate, queue) for rate in row] for row in settings["limits"]]
-        self.matrices = {what: settings[what] for what in ("latency", "jitter", "loss", "cut")}
-        self.latency, self.jitter, self.loss, self.cut = self.matrices.values()
+    def __init__(self, settings: dict[str, Any], devices: list[int]) -> None:
+        self.devices = devices
+        ranks = range(len(devices))
+        self.up, self.down = ([Pipe(rate, settings["queue"]) for rate in settings[w]] for w in ("up", "down"))
+        self.links = [[Link(settings, i, j) for j in ranks] for i in ranks]
         self.reorder: bool = settings["reorder"]
         self.random = Random()  # noqa: S311 - fair, not secret
-        self.latest = [[0.0] * n for _ in range(n)]  # when the newest packet of a pair arrives
-        self.due: list[tuple[float, int, bool, float, int, int, int, bytes]] = []
-        self.serial = 0  # packets that are due at the same time keep their order
-        self.delivered = [[0] * n for _ in range(n)]
+        # When, a number so that packets of the same time keep their order, whether it is through the
+        # downlink, when its first bit came, its size, its link and itself.
+        self.due: list[tuple[float, int, bool, float, int, Link, bytes]] = []
+        self.serial = 0
         self.counts = {"packets": 0, "lost": 0, "overflowed": 0, "refused": 0}
         self.late_sum = self.late_max = 0.0
 
@@ -128,81 +143,87 @@ class Switch:
             j = packet[VNET + 19] - 1 if len(packet) >= VNET + 20 else -1
             known = packet[VNET] >> 4 == 4 and packet[VNET + 16 : VNET + 19] == SUBNET
             if known and 0 <= j < len(self.devices) and j != i:
-                self.send(i, j, packet)
+                self.send(i, self.links[i][j], packet)
 
-    def send(self, i: int, j: int, packet: bytes) -> None:
-        """Let a packet leave worker i for worker j."""
+    def send(self, i: int, link: Link, packet: bytes) -> None:
+        """Let a packet leave worker i."""
         now = time.monotonic()
         size, count = measure(packet)
         left = self.up[i].carry(now, now, size)
         if left is None:
             self.counts["overflowed"] += count
-        elif self.cut[i][j]:
+        elif link.cut:
             self.counts["lost"] += count
-        elif self.loss[i][j]:
-            lost = [k for k in range(count) if self.random.random() < self.loss[i][j]]
+        elif link.loss:
+            lost = [k for k in range(count) if self.random.random() < link.loss]
             self.counts["lost"] += len(lost)
             for part in survivors(packet, lost):
-                self.travel(i, j, *left, measure(part)[0], part)
+                self.travel(link, *left, measure(part)[0], part)
         else:
-            self.travel(i, j, *left, size, packet)
+            self.travel(link, *left, size, packet)
 
-    def travel(self, i: int, j: int, first: float, last: float, size: int, packet: bytes) -> None:
-        """Put a packet under way whose first and last bit have left worker i at these times."""
-        left = self.limits[i][j].carry(first, last, size)
-        if left is None:
-            self.counts["overflowed"] += 1
-            return
-        first, last = left
-        arrival, jitter = last + self.latency[i][j], self.jitter[i][j]
-        if jitter:
-            arrival = max(arrival + self.random.uniform(-jitter, jitter), last)
+    def travel(self, link: Link, first: float, last: float, size: int, packet: bytes) -> None:
+        """Put a packet under way whose first and last bit have left its sender at these times."""
+        if link.limit.rate < inf:
+            left = link.limit.carry(first, last, size)
+            if left is None:
+                self.counts["overflowed"] += measure(packet)[1]
+                return
+            first, last = left
+        arrival = last + link.latency
+        if link.jitter:
+            arrival = max(arrival + self.random.uniform(-link.jitter, link.jitter), last)
         if not self.reorder:
-            arrival = self.latest[i][j] = max(arrival, self.latest[i][j])
+            arrival = link.latest = max(arrival, link.latest)
         self.serial += 1
-        entry = (arrival, self.serial, False, arrival - (last - first), size, i, j, packet)
+        entry = (arrival, self.serial, False, arrival - (last - first), size, link, packet)
         heapq.heappush(self.due, entry)
 
     def deliver(self) -> None:
         """Pass on what has arrived at the downlinks, and hand over what is through them."""
         now = time.monotonic()
-        while self.due and self.due[0][0] <= now:
-            when, serial, through, first, size, i, j, packet = heapq.heappop(self.due)
+        soon = now + SOON
+        while self.due and self.due[0][0] <= soon:
+            when, serial, through, first, size, link, packet = heapq.heappop(self.due)
             if not through:
-                left = self.down[j].carry(first, when, size)
+                left = self.down[link.target].carry(first, when, size)
                 if left is None:
-                    self.counts["overflowed"] += 1
+                    self.counts["overflowed"] += measure(packet)[1]
                     continue
-                if left[1] > now:
-                    heapq.heappush(self.due, (left[1], serial, True, first, size, i, j, packet))
+                when = left[1]
+                if when > soon:
+                    heapq.heappush(self.due, (when, serial, True, first, size, link, packet))
                     continue
             try:
-                os.write(self.devices[j], packet)
+                os.write(self.devices[link.target], packet)
             except OSError:  # the device is down
                 self.counts["refused"] += 1
                 continue
             self.counts["packets"] += 1
-            self.delivered[i][j] += size
-            self.late_sum += now - when
-            self.late_max = max(self.late_max, now - when)
+            link.delivered += size
+            if now > when:
+                self.late_sum += now - when
+                self.late_max = max(self.late_max, now - when)
 
     def command(self, given: dict[str, Any]) -> dict[str, Any]:
         """Do what the launcher asks for."""
         what = given["what"]
         if what == "stats":
             used = resource.getrusage(resource.RUSAGE_SELF)
-            late = {"late_sum": self.late_sum, "late_max": self.late_max}
-            cpu = used.ru_utime + used.ru_stime
-            return {**self.counts, **late, "cpu": cpu, "delivered": self.delivered}
-        if what in ("up", "down"):
-            pipes = self.up if what == "up" else self.down
-            for i in given["workers"]:
-                pipes[i].change(given["value"])
+            return {
+                **self.counts,
+                "late_sum": self.late_sum,
+                "late_max": self.late_max,
+                "cpu": used.ru_utime + used.ru_stime,
+                "delivered": [[link.delivered for link in row] for row in self.links],
+            }
+        for i in given.get("workers", ()):
+            (self.up if what == "up" else self.down)[i].change(given["value"])
         for i, j in given.get("pairs", ()):
             if what == "limit":
-                self.limits[i][j].change(given["value"])
+                self.links[i][j].limit.change(given["value"])
             else:
-                self.matrices[what][i][j] = given["value"]
+                setattr(self.links[i][j], what, given["value"])
         return {}
 
     def run(self, launcher: int) -> None:
@@ -222,13 +243,18 @@ class Switch:
                     return
                 *lines, heard = (heard + text).split(b"\n")
                 for line in lines:
-                    answer(self.command(json.loads(line)))
+                    given = json.loads(line)
+                    if given["what"] == "stop":
+                        return
+                    answer(given, self.command(given))
             self.deliver()
 
 
-def answer(value: dict[str, Any]) -> None:
+def answer(given: dict[str, Any], value: dict[str, Any]) -> None:
     """Write one line to the launcher."""
-    os.write(1, json.dumps(value).encode() + b"\n")
+    line = json.dumps({"serial": given["serial"], **value}).encode() + b"\n"
+    while line:
+        line = line[os.write(1, line) :]
 
 
 def hurry() -> bool:
@@ -255,8 +281,8 @@ def main() -> None:
     settings = json.loads(heard)
     launcher = os.pidfd_open(settings["launcher"])
     try:
-        switch = Switch(settings)
-        answer({"realtime": hurry()})
+        switch = Switch(settings, [inside(name, open_tun) for name in settings["names"]])
+        answer(settings, {"realtime": hurry()})
         switch.run(launcher)
     finally:
         for name in settings["names"]:

@@ -18,6 +18,8 @@ from gossamer.runs.folder import RunFolder
 from gossamer.runs.stop import SIGNALS, Stop
 from gossamer.runs.summary import mark_failed
 
+NAMESPACES, LAB = "GOSSAMER_NAMESPACES", "GOSSAMER_LAB"  # set by gossamer lab
+
 
 class WorkerFailed(GossamerError):  # noqa: N818 - the words say it
     """A worker broke off; the text is its own, with its traceback where that helps."""
@@ -69,19 +71,24 @@ def launch(
 
 
 def _environment(n: int) -> dict[str, str]:
-    on_loopback = "lo" in (name for _, name in socket.if_nameindex())
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     return {
-        **({"GLOO_SOCKET_IFNAME": "lo"} if on_loopback else {}),
         **os.environ,
+        **(_here() if NAMESPACES not in os.environ else {}),
         "OMP_NUM_THREADS": "1",  # workers share the cores, get the simulation's bits, and are forked
         "WORLD_SIZE": str(n),
         "LOCAL_WORLD_SIZE": str(n),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
     }
+
+
+def _here() -> dict[str, str]:
+    """Return where workers of one machine meet."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    if "lo" in (name for _, name in socket.if_nameindex()):
+        meeting["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+    return meeting
 
 
 def _outcome(folder: RunFolder, notes: list[dict[str, Any]], interrupts: int, code: int) -> str:

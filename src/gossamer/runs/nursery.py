@@ -24,9 +24,11 @@ import torch
 from torch.nn import Parameter
 
 from gossamer.errors import Diverged, PeerError, TheoryWarning
+from gossamer.lab.namespaces import enter
 from gossamer.runs.config import Config
 from gossamer.runs.explain import is_explained, message
 from gossamer.runs.folder import RunFolder
+from gossamer.runs.launch import NAMESPACES
 from gossamer.runs.stop import SIGNALS
 from gossamer.runs.worker import train_worker
 from gossamer.tasks import TASKS
@@ -164,6 +166,8 @@ def _fork(rank: int, given: argparse.Namespace, alive: int, held: int) -> Child 
     for fd in (ours, held, given.notes):
         os.close(fd)
     os.dup2(alive, 0)
+    if NAMESPACES in os.environ:
+        enter(os.environ[NAMESPACES].split()[rank])
     threading.Thread(target=_end_with_nursery, daemon=True).start()
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     folder = RunFolder(given.folder)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from gossamer.runs.config import Config
 from gossamer.runs.crew import Distributed
 from gossamer.runs.folder import RunFolder
+from gossamer.runs.launch import LAB
 from gossamer.runs.loop import Loop, Watcher
 from gossamer.runs.plan import Plan
 from gossamer.runs.stop import Stop, margin
@@ -35,7 +38,7 @@ def train_worker(
         loop = Loop(crew, config, Plan.of(config, sampler), folder)
         if resume:
             loop.resume(at_step)
-        known = description(loop, task, sampler) | {"clock": "measured", "network": None}
+        known = description(loop, task, sampler) | {"clock": "measured", "network": os.environ.get(LAB)}
         watchers: list[Watcher] = []
         if rank == 0:
             folder.write("summary.json", known)
