@@ -21,14 +21,15 @@ lint: $(VENV)/test.done
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+# Not compiled: most files are never imported, and compiling all takes as long as the demo.
 # torch first and alone: a request by another package could otherwise choose a different build.
 $(VENV)/torch.done: constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt torch
 	@touch $@
 
 $(VENV)/%.done: $(VENV)/torch.done pyproject.toml
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$*]"
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[$*]"
 	@touch $@
 
 clean:
