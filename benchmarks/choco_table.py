@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 import gossamer
-from benchmarks.record import write
+from benchmarks.record import RESULTS, write
 from gossamer.runs import Config, simulate
 
 LR_GRID = (0.01, 0.03, 0.1)
@@ -264,7 +264,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cache", type=Path, default=Path("choco_table.jsonl"))
+    parser.add_argument("--cache", type=Path, default=RESULTS / "choco_table_runs.jsonl")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="compute nothing")
