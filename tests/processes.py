@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
-import socket
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -15,20 +15,21 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-START_UP = timedelta(seconds=120)
+START_UP = timedelta(seconds=240)
 
 
 def run_processes(
-    n: int, work: Callable[..., Any], *args: Any, seconds: float = 240, group: bool = True
+    n: int, work: Callable[..., Any], *args: Any, seconds: float = 400, group: bool = True
 ) -> list[Any]:
     """Run work(rank, n, *args) in n processes and return the results, an exception where one was raised.
 
-    A process that was killed leaves None. With `group`, a gloo process group is there already.
+    A process that was killed leaves None; one that takes too long says first where it stands.
+    With `group`, a gloo process group is there already.
     """
     with TemporaryDirectory() as folder:
         context = mp.get_context("spawn")
         processes = [
-            context.Process(target=_body, args=(rank, n, free_port(), folder, group, work, args), daemon=True)
+            context.Process(target=_body, args=(rank, n, folder, group, work, args, seconds), daemon=True)
             for rank in range(n)
         ]
         for process in processes:
@@ -40,20 +41,22 @@ def run_processes(
         return [_result(Path(folder) / f"{rank}.pt") for rank in range(n)]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _body(
-    rank: int, n: int, port: int, folder: str, group: bool, work: Callable[..., Any], args: tuple[Any, ...]
+    rank: int,
+    n: int,
+    folder: str,
+    group: bool,
+    work: Callable[..., Any],
+    args: tuple[Any, ...],
+    seconds: float,
 ) -> None:
     torch.set_num_threads(1)
-    if group:
-        store = f"file://{folder}/store"
-        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=n, timeout=START_UP)
+    faulthandler.dump_traceback_later(0.9 * seconds)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     try:
+        if group:
+            store = f"file://{folder}/store"
+            dist.init_process_group("gloo", init_method=store, rank=rank, world_size=n, timeout=START_UP)
         result = work(rank, n, *args)
     except Exception as error:  # noqa: BLE001 - handed to the test
         result = error

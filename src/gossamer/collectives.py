@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
+import torch
 from torch import Tensor
 
 from gossamer import wire
@@ -29,6 +30,11 @@ def ring_mean(rank: int, n: int, v: Tensor) -> Round:
         arriving.add_((yield from _pass_on(pieces[(rank - p) % n], right, left, arriving)))
     pieces[(rank + 1) % n].div_(n)
     yield from gather(rank, n, [*pieces[1:], pieces[0]])  # worker i has completed piece i + 1
+
+
+def summable(v: Tensor) -> Tensor:
+    """Return a copy to be averaged: in float32 at least, since many are added up."""
+    return v.to(torch.promote_types(v.dtype, torch.float32), copy=True)
 
 
 def gather(rank: int, n: int, rows: Sequence[Tensor]) -> Round:

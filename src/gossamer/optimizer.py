@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from gossamer.algorithms import Algorithm, AllReduce
 from gossamer.buffers import Buffers
-from gossamer.collectives import ring_mean
+from gossamer.collectives import ring_mean, summable
 from gossamer.errors import GossamerError
 from gossamer.flat import FlatParameters
 from gossamer.member import Member
@@ -181,7 +181,7 @@ class DecentralizedOptimizer(Optimizer):
     @torch.no_grad()
     def _average(self, v: Tensor) -> Tensor:
         """Return the exact average over all workers, summed in float32 at least."""
-        total = v.to(torch.promote_types(v.dtype, torch.float32), copy=True)
+        total = summable(v)
         with self._marked_if_it_fails():
             run(
                 ring_mean(self.transport.rank, self.transport.size, total),

@@ -15,11 +15,12 @@ import torch.distributed as dist
 import gossamer
 from gossamer.algorithms import DPSGD
 from gossamer.errors import MismatchError, PeerError, PeerLost, PeerTimeout, WireError
+from gossamer.runs.launch import free_port
 from gossamer.testing.transports import check_transport
 from gossamer.transport import TorchTransport
 from gossamer.worker import Mail
 from tests.problem import Model, advance, sgd, trained
-from tests.processes import free_port, run_processes
+from tests.processes import run_processes
 
 
 def conformance(rank: int, n: int) -> str:

@@ -16,6 +16,7 @@ from gossamer.runs.crew import Simulated
 from gossamer.runs.folder import read_lines
 from gossamer.runs.read import read_run
 from tests.runs.small import small
+from tests.runs.test_checkpoint import same
 
 METHODS = {
     "allreduce": {"algorithm": "allreduce"},
@@ -43,16 +44,6 @@ def final(folder, workers=3):
     checkpoints = RunFolder(folder).checkpoints
     states = [checkpoints.load(max(checkpoints.steps(rank)), rank) for rank in range(workers)]
     return [{key: value for key, value in state.items() if key != "time"} for state in states]
-
-
-def same(a, b):
-    if isinstance(a, torch.Tensor):
-        return torch.equal(a, b)
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(same, a, b))
-    return a == b
 
 
 def without_time(summary):

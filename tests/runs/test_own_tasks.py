@@ -14,7 +14,8 @@ from torch.utils.data import Dataset, TensorDataset
 
 from gossamer.runs import Config, RunFolder, export, resume, simulate
 from gossamer.tasks import Task
-from tests.runs.test_loop import break_off, final, same, without_time
+from tests.runs.test_checkpoint import same
+from tests.runs.test_loop import break_off, final, without_time
 
 X = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()

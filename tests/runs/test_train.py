@@ -15,7 +15,8 @@ import pytest
 from gossamer.runs import RunFolder, resume, simulate, train
 from gossamer.runs.launch import WorkerFailed
 from tests.runs.small import FILE, small
-from tests.runs.test_loop import METHODS, final, same, without_time
+from tests.runs.test_checkpoint import same
+from tests.runs.test_loop import METHODS, final, without_time
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -30,6 +30,7 @@ from torch.torch_version import TorchVersion
 
 import gossamer
 from gossamer.report import human
+from gossamer.runs.launch import meeting_place
 from gossamer.tasks import TASKS
 
 OLDEST_TORCH, LITTLE_SPACE = "2.4", 1_000_000_000  # bytes: a few checkpoints of a few workers
@@ -255,12 +256,8 @@ def check_exchange(command: Sequence[str] = WORKER, limit: float = LIMIT) -> Fin
 
 def _run_two(command: Sequence[str], limit: float) -> tuple[list[int | None], list[str]]:
     """Return the exit codes and outputs of two workers; None for one that had to be ended."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     own = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")}
-    own |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    own = ({"GLOO_SOCKET_IFNAME": "lo"} if "lo" in interfaces() else {}) | own
+    own |= meeting_place() | {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     processes: list[Popen[str]] = []
     try:
         for rank in ("0", "1"):

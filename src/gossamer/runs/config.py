@@ -10,7 +10,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.nn import Parameter
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
@@ -94,7 +93,8 @@ class Config:
                 raise unknown_name(name.replace("_", "-"), getattr(self, name), allowed)
         _require_numbers(self)
         self.make_network()
-        self.make_optimizer([Parameter(torch.zeros(1))])
+        if self.optimizer == "sgd" and self.nesterov and not self.momentum:
+            raise ValueError("--nesterov: Nesterov's way needs a --momentum above 0")
         if self.compute is not None:
             network.seconds(self.compute)
         require_policy(self.buffers)

@@ -39,15 +39,7 @@ def launch(
     arguments += ["--at-step", str(at_step)] if at_step is not None else []
     ours, theirs = os.pipe()
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the new process inherits it, until it listens
-    module = [sys.executable, "-m", "gossamer.runs.nursery", str(folder.path), "--notes", str(theirs)]
-    process = subprocess.Popen(  # noqa: S603 - our own module
-        [*module, *arguments, "--watch", *watch],
-        env=_environment(folder.config().workers),
-        stdin=subprocess.PIPE,  # closes when this process ends, however it ends
-        pass_fds=[theirs],
-        start_new_session=True,  # Ctrl-C comes from here, once
-    )
-    os.close(theirs)
+    process = _start(folder, theirs, [*arguments, "--watch", *watch])
     interrupts = 0
 
     def hear(number: int, frame: FrameType | None) -> None:
@@ -70,25 +62,43 @@ def launch(
     return _outcome(folder, notes, interrupts, code)
 
 
+def _start(folder: RunFolder, notes: int, arguments: list[str]) -> subprocess.Popen[bytes]:
+    """Start the process that the workers come from; it has the other end of the pipe from now on."""
+    module = [sys.executable, "-m", "gossamer.runs.nursery", str(folder.path), "--notes", str(notes)]
+    process = subprocess.Popen(  # noqa: S603 - our own module
+        [*module, *arguments],
+        env=_environment(folder.config().workers),
+        stdin=subprocess.PIPE,  # closes when this process ends, however it ends
+        pass_fds=[notes],
+        start_new_session=True,  # Ctrl-C comes from here, once
+    )
+    os.close(notes)
+    return process
+
+
 def _environment(n: int) -> dict[str, str]:
     return {
         **os.environ,
-        **(_here() if NAMESPACES not in os.environ else {}),
+        **(meeting_place() if NAMESPACES not in os.environ else {}),
         "OMP_NUM_THREADS": "1",  # workers share the cores, get the simulation's bits, and are forked
         "WORLD_SIZE": str(n),
         "LOCAL_WORLD_SIZE": str(n),
     }
 
 
-def _here() -> dict[str, str]:
+def meeting_place() -> dict[str, str]:
     """Return where workers of one machine meet."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     if "lo" in (name for _, name in socket.if_nameindex()):
         meeting["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
     return meeting
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _outcome(folder: RunFolder, notes: list[dict[str, Any]], interrupts: int, code: int) -> str:

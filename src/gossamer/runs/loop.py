@@ -102,10 +102,10 @@ class Loop:
             if at_step not in common:
                 raise ValueError(f"not all workers hold a checkpoint of step {at_step}; they hold {common}")
             common = [step for step in common if step <= at_step]
-        complaints, states = [], []
         if not common:
             self._forget_later()
             return
+        complaints, states = [], []
         for session in self.crew.sessions:
             try:
                 states.append(self.folder.checkpoints.load(common[0], session.rank))
@@ -192,7 +192,7 @@ class Loop:
 
     def _tell(self, watchers: list[Watcher], lines: list[dict[str, Any]]) -> None:
         try:
-            for file, line in zip(self._files, lines, strict=False):
+            for file, line in zip(self._files, lines, strict=True):
                 file.write(line)
         except OSError as error:
             raise GossamerError(f"the metrics could not be written: {error}; {self._remedy}") from error

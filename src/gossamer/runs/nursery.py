@@ -99,7 +99,7 @@ class Family:
 
 
 def main() -> None:
-    """Fork the workers, and write what they say went wrong to standard output's stead, as JSON lines."""
+    """Fork the workers, and write what they say went wrong to a pipe, as JSON lines."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--notes", type=int, required=True)

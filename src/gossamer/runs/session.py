@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 from torch.nn.utils import clip_grad_norm_
 
-from gossamer.buffers import Buffers
+from gossamer.buffers import Buffers, saved_buffers
 from gossamer.errors import Diverged
 from gossamer.flat import by_kind, joined, spread
 from gossamer.rng import seed_of
@@ -88,7 +88,7 @@ class Session:
     @property
     def unsaved_buffers(self) -> dict[str, Tensor]:
         """The buffers that the model's state_dict leaves out, and that a step may have changed."""
-        saved = self.model.state_dict().keys()
+        saved = saved_buffers(self.model)
         return {name: b for name, b in self.model.named_buffers() if name not in saved}
 
     @property
