@@ -11,7 +11,7 @@ demo: $(VENV)/demo.done
 	$(BIN)/gossamer report runs/demo
 
 test: lint
-	$(BIN)/python -m pytest --numprocesses auto --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 study: $(VENV)/test.done
 	$(BIN)/python -m pytest -m study

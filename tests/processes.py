@@ -1,4 +1,7 @@
-"""Real worker processes for tests: start n of them, wait with a limit, collect what they return."""
+"""Real worker processes for tests: start n of them, wait with a limit, collect what they return.
+
+They are forked from a process that has done nothing but import, once for all tests of a session.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 START_UP = timedelta(seconds=240)
+PRELOADED = ["torch._dynamo", "torch.distributed", "gossamer"]  # torch imports _dynamo for the first step
 
 
 def run_processes(
@@ -27,7 +31,8 @@ def run_processes(
     With `group`, a gloo process group is there already.
     """
     with TemporaryDirectory() as folder:
-        context = mp.get_context("spawn")
+        context = mp.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
         processes = [
             context.Process(target=_body, args=(rank, n, folder, group, work, args, seconds), daemon=True)
             for rank in range(n)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from gossamer.errors import MismatchError, PeerError, PeerLost, PeerTimeout, Wir
 from gossamer.runs.launch import free_port
 from gossamer.testing.transports import check_transport
 from gossamer.transport import TorchTransport
-from gossamer.worker import Mail
+from gossamer.worker import Mail, Post
 from tests.problem import Model, advance, sgd, trained
 from tests.processes import run_processes
 
@@ -33,6 +34,26 @@ def conformance(rank: int, n: int) -> str:
 
 def test_contract():
     assert run_processes(4, conformance) == ["ok"] * 4
+
+
+def forgotten_exchange(rank: int, n: int) -> str:
+    """Worker 0 begins to receive and lets go of it before worker 1 sends."""
+    transport = TorchTransport(deadline=20)
+    message = {1 - rank: torch.ones(100, dtype=torch.uint8)}
+    expect = {1 - rank: 100}
+    if rank == 1:
+        time.sleep(1)
+    transport.post(Post(message, expect), "forgotten")
+    if rank == 0:
+        gc.collect()
+        time.sleep(2)
+    transport.wait(transport.post(Post(message, expect), "next"))
+    return "went on"
+
+
+def test_a_forgotten_exchange_does_not_stop_the_next():
+    """A round of an overlapping optimizer that is dropped while its messages fly."""
+    assert run_processes(2, forgotten_exchange) == ["went on"] * 2
 
 
 def silent_peer(rank: int, n: int) -> str:

@@ -14,8 +14,9 @@ from gossamer.lab import Lab, LabError, Scenario, namespaces, require_lab, sweep
 from tests.lab.links import LIMIT, within
 
 LAUNCHER = """
-import os, time
+import os, signal, time
 from gossamer.lab import Lab, Scenario, enter
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who runs these tests with nohup wants to hear of it
 with Lab(Scenario.uniform(2, "10mbit", "1ms")) as lab:
     workers = [lab.popen(i, ["sleep", "1000"]) for i in range(2)]
     while not all(open(f"/proc/{w.pid}/comm").read() == "sleep\\n" for w in workers):

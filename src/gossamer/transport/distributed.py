@@ -26,13 +26,18 @@ GOODBYE = 5.0  # seconds
 START_UP = timedelta(seconds=300)  # eight cold interpreters on a busy machine take a minute
 
 
-@dataclass
+@dataclass(eq=False)
 class _Ticket:
     phase: str
     began: float
     inbox: Mail
     works: list[tuple[int, dist.Work]]
     outbox: list[Tensor]  # alive until sent
+
+
+# What is under way lives on even if nobody waits for it any more, as when an overlapping optimizer is
+# dropped: gloo never reads again from a peer whose message was for a buffer that is gone.
+_UNDER_WAY: set[_Ticket] = set()
 
 
 class TorchTransport(Transport):
@@ -74,6 +79,7 @@ class TorchTransport(Transport):
             ticket.works = [(ops[0][0], work) for work in (dist.batch_isend_irecv(batch) if batch else [])]
         else:
             ticket.works = [(j, self._begin(op, t, j, phase)) for j, op, t in ops]
+        _UNDER_WAY.add(ticket)
         for j, message in outbox.items():
             self.sent[j] += message.numel()
         return ticket
@@ -87,6 +93,7 @@ class TorchTransport(Transport):
                 work.wait(timedelta(seconds=left))
             except RuntimeError as error:
                 raise _peer_error(error, peer, ticket.phase, time.monotonic() - ticket.began) from error
+        _UNDER_WAY.discard(ticket)
         self.waited += time.monotonic() - start
         for j, message in ticket.inbox.items():
             self.received[j] += message.numel()
