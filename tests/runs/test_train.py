@@ -55,7 +55,7 @@ def start(folder, *flags, **environment):
         "3",
     ]
     command += ["--batch-size", "4", "--steps", "12", "--checkpoint-every", "2", "--evaluate-every", "6"]
-    command += ["--log-every", "3", "--deadline", "60", *flags]
+    command += ["--log-every", "3", "--deadline", "60", "--gamma", "0.2", *flags]
     return subprocess.Popen(
         command,
         cwd=ROOT,
@@ -94,9 +94,9 @@ def _comparable(folder):
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_everything_killed_at_a_random_moment_costs_nothing(tmp_path, seed):
-    whole = simulate(small(gamma=0.2), tmp_path / "whole")
+    whole = simulate(small(), tmp_path / "whole")
     rng = random.Random(seed)
-    with start(tmp_path / "run", "--gamma", "0.2", GOSSAMER_FAULT="all sleep 0.1") as process:
+    with start(tmp_path / "run", GOSSAMER_FAULT="all sleep 0.1") as process:
         wait_until(lambda: RunFolder(tmp_path / "run").checkpoints.steps(0))
         time.sleep(rng.uniform(0, 1.0))
         process.send_signal(signal.SIGKILL)  # the launcher only: its workers must follow
@@ -108,8 +108,8 @@ def test_everything_killed_at_a_random_moment_costs_nothing(tmp_path, seed):
 
 
 def test_ctrl_c_saves_and_tells_how_to_go_on(tmp_path):
-    whole = simulate(small(gamma=0.2), tmp_path / "whole")
-    with start(tmp_path / "run", "--gamma", "0.2", GOSSAMER_FAULT="all sleep 0.2") as process:
+    whole = simulate(small(), tmp_path / "whole")
+    with start(tmp_path / "run", GOSSAMER_FAULT="all sleep 0.2") as process:
         wait_until((tmp_path / "run/metrics/worker-2.jsonl").exists)
         process.send_signal(signal.SIGINT)
         said = process.stdout.read()
