@@ -123,7 +123,10 @@ def checked_metrics(metrics: Any, task: Task) -> dict[str, float]:  # noqa: ANN4
 
 def seed_everything(seed: int) -> None:
     """Seed the global generators that a user's model or data may draw from."""
-    torch.manual_seed(seed)
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:  # the same for the CPU alone; the other one writes down a stack trace for every absent device
+        torch.default_generator.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
 

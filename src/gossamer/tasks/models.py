@@ -21,20 +21,31 @@ def mlp(*widths: int) -> nn.Module:
 
 
 def cnn(side: int, widths: tuple[int, int], hidden: int) -> nn.Module:
-    """Return two 3x3 convolutions with pooling and two linear layers, for grey images and 10 classes."""
+    """Return two 3x3 convolutions with pooling and two linear layers, for grey images and 10 classes.
+
+    Pooling goes before ReLU, which gives the same with a quarter of the work.
+    """
     a, b = widths
     return nn.Sequential(
         nn.Conv2d(1, a, 3, padding=1),
-        nn.ReLU(),
+        _ChannelsLast(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Conv2d(a, b, 3, padding=1),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Flatten(),
         nn.Linear(b * (side // 4) ** 2, hidden),
         nn.ReLU(),
         nn.Linear(hidden, 10),
     )
+
+
+class _ChannelsLast(nn.Module):
+    """Lay images out with their channels side by side: pooling is three times faster on a CPU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.contiguous(memory_format=torch.channels_last)
 
 
 class _Block(nn.Module):
