@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 import gossamer
-from benchmarks.record import RESULTS, write
+from benchmarks.record import RESULTS, Lines, write
 from gossamer.runs import Config, simulate
 
 LR_GRID = (0.01, 0.03, 0.1)
@@ -123,19 +123,8 @@ class Job:
         )
 
 
-class Cache:
-    """What has been computed, one JSON line each."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        lines = path.read_text().splitlines() if path.is_file() else []
-        self.lines: dict[str, dict[str, Any]] = {line["key"]: line for line in map(json.loads, lines)}
-
-    def add(self, line: dict[str, Any]) -> None:
-        """Keep a line, on the disk too."""
-        self.lines[line["key"]] = line
-        with self._path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+class Cache(Lines):
+    """The runs so far."""
 
     def score(self, job: Job) -> float | None:
         """Return the average model's metric at the end of a run, or None if it diverged."""

@@ -16,6 +16,21 @@ RESULTS = ROOT / "docs" / "results"
 FIGURES = ROOT / "docs" / "figures"
 
 
+class Lines:
+    """What has been computed, one JSON line each: long studies can be stopped and go on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        lines = path.read_text().splitlines() if path.is_file() else []
+        self.lines: dict[str, dict[str, Any]] = {line["key"]: line for line in map(json.loads, lines)}
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Keep a line, on the disk too."""
+        self.lines[line["key"]] = line
+        with self._path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
 def write(name: str, results: Any) -> Path:  # noqa: ANN401 - whatever a benchmark found
     """Write docs/results/NAME.json and return its path."""
     record = {
