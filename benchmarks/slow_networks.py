@@ -1,7 +1,7 @@
 """Gossamer beside what people would use instead, on slow networks for real. Needs root, takes hours.
 
     python -m benchmarks.slow_networks             what is missing; goes on where it was stopped
-    python -m benchmarks.slow_networks --write     only put together what has been measured
+    python -m benchmarks.slow_networks --parts     only put together what has been measured
 
 Eight workers train the same model on the same batches, in three parts:
 
@@ -18,6 +18,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -25,15 +26,21 @@ import torch
 import gossamer
 from benchmarks.peers.crowd import Job, Loopback, Outcome, Place, job, work_through
 from benchmarks.peers.methods import ALONE, METHODS
-from benchmarks.record import RESULTS, ROOT, Lines
+from benchmarks.peers.model import predicted
+from benchmarks.record import RESULTS, ROOT, Lines, write
+from benchmarks.slow_networks_results import Goal, beyond_the_limit, learned, measured, ratios
 from gossamer.lab import Lab, Scenario
+from gossamer.network import Network
 from gossamer.runs import Config
 
 N = 8
+PARTS = ("curves", "speeds", "whole")
 REPETITIONS = 3
 LR_GRID = (0.03, 0.1, 0.3)
 BUDGET = 5.0  # seconds of one measurement
+FREE = "no limit"
 NETWORKS = {
+    FREE: ("unlimited", "0ms"),
     "1 Gbit/s, 1 ms": ("1gbit", "1ms"),
     "100 Mbit/s, 5 ms": ("100mbit", "5ms"),
     "10 Mbit/s, 20 ms": ("10mbit", "20ms"),
@@ -46,16 +53,19 @@ class Problem:
     """A task with its settings and what is to be reached."""
 
     config: Config
-    target: float
+    goal: Goal
     snapshots: int  # steps between two looks at the average model
 
 
 FASHION = Config(task="fashion", workers=N, batch_size=32, steps=400, momentum=0.9)
+WIDE = replace(FASHION, task=str(ROOT / "benchmarks/peers/wide_mlp.py"))
+TEXT = Config(task="text", model="gpt-tiny", workers=N, batch_size=8, steps=300)
 PROBLEMS = {
-    "CNN": Problem(replace(FASHION, model="cnn"), 0.80, 10),
-    "wide MLP": Problem(replace(FASHION, task=str(ROOT / "benchmarks/peers/wide_mlp.py")), 0.82, 10),
-    "GPT": Problem(Config(task="text", model="gpt-tiny", workers=N, batch_size=8, steps=300), 12.0, 10),
+    "CNN": Problem(replace(FASHION, model="cnn"), Goal(0.80, "higher"), 10),
+    "wide MLP": Problem(WIDE, Goal(0.82, "higher"), 10),
+    "GPT": Problem(TEXT, Goal(12.0, "lower"), 10),
 }
+WHOLE = ("DDP", "DDP, fp16 hook", "CHOCO, sign, late", "PowerGossip, rank 1, late")
 
 
 class Study:
@@ -90,6 +100,72 @@ class Study:
                 if any(key not in self.cache.lines for key, _ in jobs):
                     with Lab(Scenario.uniform(N, *NETWORKS[network])) as lab:
                         self._run(lab, jobs, _speed)
+
+    def whole(self, network: str, problem: str, methods: Sequence[str]) -> None:
+        """Train in the lab until the goal is reached."""
+        for method in methods:
+            known = self.learned(problem, method)
+            if known["steps"] is None or f"whole|{problem}|{network}|{method}" in self.cache.lines:
+                continue
+            work = self._job(problem, method, known["lr"], snapshots=True)
+            work["config"]["steps"] = known["steps"]
+            with Lab(Scenario.uniform(N, *NETWORKS[network])) as lab:
+                self._run(lab, [(f"whole|{problem}|{network}|{method}", work)], _curve)
+
+    def learned(self, problem: str, method: str) -> dict[str, Any]:
+        """Return the best learning rate and the steps to the goal."""
+        return learned(self.cache.lines, problem, method, PROBLEMS[problem].goal, LR_GRID)
+
+    def rows(self, problem: str, network: str) -> dict[str, dict[str, Any]]:
+        """Return what every method takes on a network."""
+        compute = self._seconds(problem, network, ALONE)
+        found = {}
+        for method in self.methods:
+            measures = measured(self.cache.lines, problem, network, method, REPETITIONS)
+            middle = {what: median(values) for what, values in measures.items()}
+            steps = None if method == ALONE else self.learned(problem, method)["steps"]
+            times = [steps * s for s in measures["seconds"]] if steps else []
+            limit = beyond_the_limit(middle["seconds"], compute, middle["bytes"], *NETWORKS[network])
+            found[method] = {
+                **middle,
+                "all seconds": measures["seconds"],
+                "times": times,
+                "time": median(times) if times else None,
+                "beyond the limit": limit,
+                "modelled": self._modelled(problem, network, method),
+            }
+        return found
+
+    def results(self, networks: Sequence[str]) -> dict[str, Any]:
+        """Return everything, put together."""
+        return {
+            problem: {
+                "settings": self._job(problem, "DDP", LR_GRID[0])["config"],
+                "goal": [PROBLEMS[problem].goal.target, PROBLEMS[problem].goal.better],
+                "learned": {m: self.learned(problem, m) for m in self.methods if m != ALONE},
+                "networks": {
+                    network: {"rows": (rows := self.rows(problem, network)), "ratios": ratios(rows)}
+                    for network in networks
+                },
+                "whole": {
+                    key.split("|", 2)[2]: line["curve"][-1]
+                    for key, line in self.cache.lines.items()
+                    if key.startswith(f"whole|{problem}|")
+                },
+            }
+            for problem in self.problems
+        }
+
+    def _seconds(self, problem: str, network: str, method: str) -> float:
+        return median(measured(self.cache.lines, problem, network, method, REPETITIONS)["seconds"])
+
+    def _modelled(self, problem: str, network: str, method: str) -> float | None:
+        """Return what the clock predicts, from what the method takes where nothing is limited."""
+        if not METHODS[method].ours:
+            return None
+        links = Network.uniform(N, *NETWORKS[network])
+        config, compute = self._config(problem, method, LR_GRID[0]), self._seconds(problem, FREE, method)
+        return predicted(config, self.gamma(problem, method), links, compute)
 
     def gamma(self, problem: str, method: str) -> float | None:
         """Return the consensus step size that `gamma="auto"` would find."""
@@ -140,7 +216,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cache", type=Path, default=RESULTS / "slow_networks_runs.jsonl")
-    parser.add_argument("--parts", nargs="+", choices=("curves", "speeds"), default=["curves", "speeds"])
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
@@ -151,6 +227,9 @@ def main() -> None:
         study.curves()
     if "speeds" in given.parts:
         study.speeds(given.networks)
+    if "whole" in given.parts:
+        study.whole("10 Mbit/s, 20 ms", "CNN", WHOLE)
+    print(write("slow_networks", study.results(given.networks)))
 
 
 if __name__ == "__main__":

@@ -147,6 +147,7 @@ METHODS: dict[str, Method] = {
     "DDP, PowerSGD hook, rank 2": Method(kind=Ddp, hook=_powersgd(2)),
     f"averaging every {PERIOD} steps": Method(kind=Periodic),
     "all-reduce": _ours("allreduce"),
+    "all-reduce, 8 bits": _ours("allreduce", "qsgd:8"),
     "D-PSGD": _ours("dpsgd"),
     "D-PSGD, late": _ours("dpsgd", overlap=True),
     "DCD, 8 bits": _ours("dcd", "qsgd:8"),
