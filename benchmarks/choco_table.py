@@ -87,7 +87,7 @@ SETTINGS = {
     ),
     "text": Setting(
         "GPT on bytes of Python's standard library, ring of 8",
-        Config(task="text", model="gpt-tiny", batch_size=8, steps=300, schedule="step", checkpoint_every=0),
+        Config(task="text", model="gpt-tiny", batch_size=4, steps=300, schedule="step", checkpoint_every=0),
         MAIN,
         ("iid",),
     ),

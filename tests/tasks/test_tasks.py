@@ -93,6 +93,23 @@ def test_wikitext_reads_words(tmp_path):
     assert metrics["perplexity"] == pytest.approx(len(words), rel=0.3)
 
 
+def test_a_long_text_is_judged_on_a_part_from_everywhere(tmp_path):
+    held_out = 2000 * 128 + 1
+    (tmp_path / "long.txt").write_bytes(b"x" * 9 * held_out + b"a" * (held_out // 2) + b"b" * held_out)
+    seen = []
+
+    class Uniform(torch.nn.Module):
+        def forward(self, tokens):
+            seen.append(tokens)
+            return torch.zeros(*tokens.shape, 256)
+
+    metrics = load_task("text", data=tmp_path / "long.txt").evaluate(Uniform())
+    assert metrics["perplexity"] == pytest.approx(256)
+    windows = torch.cat(seen)
+    assert len(windows) == 1000
+    assert {chr(c) for c in windows.unique()} == {"a", "b"}
+
+
 def test_networks_have_the_papers_sizes():
     def size(model):
         return sum(p.numel() for p in model.parameters())
