@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.choco_table import LOSSY
+from benchmarks.pages import fill, table
 from benchmarks.record import RESULTS, ROOT
 
 PAGE = ROOT / "docs" / "choco_table.md"
@@ -21,58 +23,59 @@ NAMES = {"dcd": "DCD", "ecd": "ECD", "choco": "CHOCO", "deepsqueeze": "DeepSquee
 
 def page(text: str, record: dict[str, Any]) -> str:
     """Return the page with the tables of a record."""
-    for number, table in enumerate(record["results"]["tables"]):
-        begin, end = f"<!-- table {number} -->", "<!-- end -->"
-        pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-        assert pattern.search(text), f"the page has no place for table {number}: {table['setting']}"
-        body = _whole(table) if _is_whole(table) else _listed(table["rows"], table)
-        text = pattern.sub(f"{begin}\n\n{body}\n\n{end}".replace("\\", r"\\"), text)
+    for place, found in enumerate(record["results"]["tables"]):
+        body = _whole(found) if _is_whole(found) else _listed(found["rows"], found)
+        text = fill(text, f"table {place}", body)
     return text
 
 
-def _is_whole(table: dict[str, Any]) -> bool:
-    return len(table["rows"]) > 20
+def _is_whole(found: dict[str, Any]) -> bool:
+    return len(found["rows"]) > 20
 
 
-def _whole(table: dict[str, Any]) -> str:
+def _whole(found: dict[str, Any]) -> str:
     """Return compressors as rows and algorithms as columns."""
     cells: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in table["rows"]:
+    for row in found["rows"]:
         if row["algorithm"] in LOSSY:
             cells.setdefault(UNSCALED.sub("", row["compressor"]), {})[row["algorithm"]] = row
-    lines = ["| compressor | kB a worker and step | " + " | ".join(NAMES[a] for a in LOSSY) + " |"]
-    lines.append("|---|---:|" + "---:|" * len(LOSSY))
-    for compressor, by_algorithm in cells.items():
-        sizes = {_kilobytes(row) for row in by_algorithm.values()} - {"–"}
-        results = " | ".join(_score(by_algorithm[a], table) for a in LOSSY)
-        lines.append(f"| `{compressor}` | {'–' if not sizes else sizes.pop()} | {results} |")
-    exact = [row for row in table["rows"] if row["algorithm"] not in LOSSY]
-    return "\n".join(lines) + "\n\n" + _listed(exact, table)
+    lines = [
+        [f"`{compressor}`", _sizes(rows.values()), *(_score(rows[a], found) for a in LOSSY)]
+        for compressor, rows in cells.items()
+    ]
+    exact = [row for row in found["rows"] if row["algorithm"] not in LOSSY]
+    header = ["compressor", "kB a worker and step", *(NAMES[a] for a in LOSSY)]
+    return table(header, lines) + "\n\n" + _listed(exact, found)
 
 
-def _listed(rows: list[dict[str, Any]], table: dict[str, Any]) -> str:
+def _listed(rows: list[dict[str, Any]], found: dict[str, Any]) -> str:
     """Return one row a method."""
-    metric = "perplexity" if table["config"]["task"] == "text" else "accuracy, %"
-    lines = [f"| method | {metric} | lr | kB a worker and step |", "|---|---:|---:|---:|"]
-    for row in rows:
-        name = f"`{row['algorithm']}`" + (f" `{row['compressor']}`" if row["compressor"] else "")
-        lr = "–" if row["lr"] is None else f"{row['lr']:g}"
-        lines.append(f"| {name} | {_score(row, table)} | {lr} | {_kilobytes(row)} |")
-    return "\n".join(lines)
+    metric = "perplexity" if found["config"]["task"] == "text" else "accuracy, %"
+    lines = [
+        [
+            f"`{row['algorithm']}`" + (f" `{row['compressor']}`" if row["compressor"] else ""),
+            _score(row, found),
+            "–" if row["lr"] is None else f"{row['lr']:g}",
+            _sizes([row]),
+        ]
+        for row in rows
+    ]
+    return table(["method", metric, "lr", "kB a worker and step"], lines)
 
 
-def _score(row: dict[str, Any], table: dict[str, Any]) -> str:
+def _score(row: dict[str, Any], found: dict[str, Any]) -> str:
     if row["mean"] is None:
         return "diverges"
-    scale, digits = (1, 2) if table["config"]["task"] == "text" else (100, 1)
+    scale, digits = (1, 2) if found["config"]["task"] == "text" else (100, 1)
     text = f"{scale * row['mean']:.{digits}f} ± {scale * row['spread']:.{digits}f}"
     lost = row["scores"].count(None)
     return f"{text} ({lost} of {len(row['scores'])} diverge)" if lost else text
 
 
-def _kilobytes(row: dict[str, Any]) -> str:
-    sent = row["bytes a worker and step"]
-    return "–" if not sent else f"{sent / 1000:.1f}"
+def _sizes(rows: Iterable[dict[str, Any]]) -> str:
+    """Return what all of these send, which is the same where it is known."""
+    sizes = {row["bytes a worker and step"] for row in rows} - {None, 0}
+    return "–" if not sizes else f"{max(sizes) / 1000:.1f}"
 
 
 def main() -> None:

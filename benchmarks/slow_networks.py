@@ -48,6 +48,18 @@ NETWORKS = {
 }
 
 
+BANDWIDTHS, LATENCIES = ("5mbit", "10mbit", "100mbit", "1gbit"), ("1ms", "5ms", "20ms", "50ms")
+HEAT = (
+    "all-reduce",
+    "all-reduce, 8 bits",
+    "D-PSGD",
+    "DCD, 8 bits",
+    "CHOCO, sign",
+    "CHOCO, top 1 %",
+    "PowerGossip, rank 1",
+)
+
+
 @dataclass(frozen=True)
 class Problem:
     """A task with its settings and what is to be reached."""
@@ -132,7 +144,7 @@ class Study:
                 "times": times,
                 "time": median(times) if times else None,
                 "beyond the limit": limit,
-                "modelled": self._modelled(problem, network, method),
+                "modelled": self._modelled(problem, method, *NETWORKS[network]),
             }
         return found
 
@@ -147,6 +159,7 @@ class Study:
                     network: {"rows": (rows := self.rows(problem, network)), "ratios": ratios(rows)}
                     for network in networks
                 },
+                "heat": self.heat(problem),
                 "whole": {
                     key.split("|", 2)[2]: line["curve"][-1]
                     for key, line in self.cache.lines.items()
@@ -159,11 +172,22 @@ class Study:
     def _seconds(self, problem: str, network: str, method: str) -> float:
         return median(measured(self.cache.lines, problem, network, method, REPETITIONS)["seconds"])
 
-    def _modelled(self, problem: str, network: str, method: str) -> float | None:
+    def heat(self, problem: str) -> dict[str, dict[str, dict[str, float | None]]]:
+        """Return the modelled seconds of a step: by bandwidth, latency and method."""
+        methods = [method for method in HEAT if method in self.methods]
+        return {
+            bandwidth: {
+                latency: {m: self._modelled(problem, m, bandwidth, latency) for m in methods}
+                for latency in LATENCIES
+            }
+            for bandwidth in BANDWIDTHS
+        }
+
+    def _modelled(self, problem: str, method: str, bandwidth: str, latency: str) -> float | None:
         """Return what the clock predicts, from what the method takes where nothing is limited."""
         if not METHODS[method].ours:
             return None
-        links = Network.uniform(N, *NETWORKS[network])
+        links = Network.uniform(N, bandwidth, latency)
         config, compute = self._config(problem, method, LR_GRID[0]), self._seconds(problem, FREE, method)
         return predicted(config, self.gamma(problem, method), links, compute)
 

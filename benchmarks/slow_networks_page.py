@@ -1,0 +1,174 @@
+"""Put docs/results/slow_networks.json into docs/slow_networks.md and its figures.
+
+    python -m benchmarks.slow_networks_page
+
+The page's text is written by hand; what stands between its markers is written here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from benchmarks.pages import fill, number, table
+from benchmarks.peers.methods import ALONE, METHODS
+from benchmarks.record import FIGURES, RESULTS, ROOT
+from benchmarks.slow_networks import BANDWIDTHS, FREE, LATENCIES, NETWORKS
+
+PAGE = ROOT / "docs" / "slow_networks.md"
+SLOW = [name for name in NETWORKS if name != FREE]
+CHECKED = ("all-reduce", "D-PSGD", "CHOCO, sign", "CHOCO, top 1 %", "PowerGossip, rank 1")
+OURS, THEIRS = "#0b6e4f", "#8a8f98"
+
+
+def page(text: str, results: Mapping[str, Any]) -> str:
+    """Return the page with the tables of these results."""
+    for problem, found in results.items():
+        for network in SLOW:
+            text = fill(text, f"{problem}: {network}", network_table(found, network))
+        text = fill(text, f"{problem}: learning", learning_table(found))
+    text = fill(text, "ratios", ratios_table(results))
+    text = fill(text, "clock", clock_table(results["CNN"]))
+    return fill(text, "whole", whole_table(results["CNN"]))
+
+
+def network_table(found: Mapping[str, Any], network: str) -> str:
+    """Return what a step and the whole way to the goal take on a network."""
+    rows = found["networks"][network]["rows"]
+    ordered = sorted(rows, key=lambda m: rows[m]["time"] or float("inf"))
+    lines = [
+        [
+            f"**{method}**" if METHODS[method].ours else method,
+            number(rows[method]["time"]),
+            number(1000 * rows[method]["seconds"]),
+            number(rows[method]["bytes"] / 1000),
+            number(1000 * rows[method]["cpu seconds"]),
+            number(1000 * max(rows[method]["beyond the limit"], 0)),
+        ]
+        for method in ordered
+    ]
+    header = ["method", "s to the goal", "ms a step", "kB a step", "CPU ms a step", "ms beyond the limit"]
+    return table(header, lines)
+
+
+def learning_table(found: Mapping[str, Any]) -> str:
+    """Return how many steps every method needs, and with which learning rate."""
+    lines = [
+        [method, number(known["steps"], 4), "–" if known["lr"] is None else f"{known['lr']:g}"]
+        for method, known in found["learned"].items()
+    ]
+    return table(["method", "steps to the goal", "lr"], lines)
+
+
+def ratios_table(results: Mapping[str, Any]) -> str:
+    """Return how many times sooner Gossamer is there."""
+    lines = []
+    for network in SLOW:
+        for problem, found in results.items():
+            ratio = found["networks"][network]["ratios"]
+            best, hook = ratio["Gossamer's best"], ratio["DDP's best hook"]
+            times = [number(ratio[key], 3) for key in ("sooner than DDP", "sooner than that")]
+            lines.append([network, problem, best, times[0], f"{times[1]} ({hook})"])
+    return table(["network", "task", "Gossamer's best", "× sooner than DDP", "than its best hook"], lines)
+
+
+def clock_table(found: Mapping[str, Any]) -> str:
+    """Return predicted and measured times of a step."""
+    lines = []
+    for network in SLOW[:3]:
+        for method in CHECKED:
+            row = found["networks"][network]["rows"][method]
+            off = row["modelled"] / row["seconds"] - 1
+            lines.append(
+                [
+                    f"{network}: {method}",
+                    number(1e3 * row["modelled"]),
+                    number(1e3 * row["seconds"]),
+                    f"{off:+.0%}",
+                ]
+            )
+    return table(["", "modelled, ms a step", "measured", "difference"], lines)
+
+
+def whole_table(found: Mapping[str, Any]) -> str:
+    """Return what whole runs took beside steps times seconds a step."""
+    lines = []
+    for key, end in found["whole"].items():
+        network, method = key.split("|")
+        product = found["networks"][network]["rows"][method]["time"]
+        lines.append([f"{network}: {method}", number(end["seconds"]), number(product)])
+    return table(["", "whole run, s", "steps × seconds a step"], lines)
+
+
+def draw_times(results: Mapping[str, Any], path: Path) -> None:
+    """Draw the time to the goal of all methods, a panel a network."""
+    found = results["CNN"]
+    with mpl.rc_context({"font.size": 8}):
+        figure = Figure(figsize=(9, 4.6), layout="constrained")
+        for axes, network in zip(figure.subplots(1, len(SLOW), sharey=True), SLOW, strict=True):
+            rows = found["networks"][network]["rows"]
+            names = [m for m in rows if m != ALONE]
+            times = [rows[m]["time"] or np.nan for m in names]
+            colours = [OURS if METHODS[m].ours else THEIRS for m in names]
+            axes.barh(range(len(names)), times, color=colours)
+            axes.set(yticks=range(len(names)), yticklabels=names, xscale="log", title=network)
+            axes.set_xlabel("s to the goal")
+            axes.spines[["top", "right"]].set_visible(False)
+        figure.axes[0].invert_yaxis()
+        figure.savefig(path, dpi=150)
+
+
+def draw_heat(cells: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path) -> None:
+    """Draw the best method's seconds a step over bandwidth and latency."""
+    best = [[min(cells[b][lat].items(), key=lambda item: item[1]) for lat in LATENCIES] for b in BANDWIDTHS]
+    values = np.array([[seconds for _, seconds in row] for row in best])
+    with mpl.rc_context({"font.size": 8}):
+        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+        axes = figure.subplots()
+        image = axes.imshow(np.log10(values), cmap="YlGnBu", aspect="auto")
+        dark = np.log10(values) > np.log10(values).mean()
+        for i, row in enumerate(best):
+            for j, (method, seconds) in enumerate(row):
+                text = f"{method}\n{1000 * seconds:.0f} ms"
+                axes.text(j, i, text, ha="center", va="center", color="white" if dark[i, j] else "black")
+        axes.set(xticks=range(len(LATENCIES)), xticklabels=LATENCIES, xlabel="latency, one way")
+        axes.set(yticks=range(len(BANDWIDTHS)), yticklabels=BANDWIDTHS, ylabel="bandwidth of every worker")
+        axes.set_title("The fastest method and its step, ring of 8, CNN of 105 866 parameters")
+        figure.colorbar(image, label="log10 of seconds a step")
+        figure.savefig(path, dpi=150)
+
+
+def draw_clock(found: Mapping[str, Any], path: Path) -> None:
+    """Draw predicted over measured times of a step."""
+    with mpl.rc_context({"font.size": 8}):
+        figure = Figure(figsize=(4, 3.6), layout="constrained")
+        axes = figure.subplots()
+        for network, marker in zip(SLOW[:3], "os^", strict=True):
+            rows = [found["networks"][network]["rows"][m] for m in CHECKED]
+            measured, modelled = [r["seconds"] for r in rows], [r["modelled"] for r in rows]
+            axes.plot(measured, modelled, marker, label=network)
+        ends = np.array(axes.get_xlim()).clip(0.02)
+        axes.plot(ends, ends, color="black", lw=0.8)
+        axes.fill_between(ends, 0.85 * ends, 1.15 * ends, color="black", alpha=0.1, label="within 15 %")
+        axes.set(xscale="log", yscale="log", xlabel="measured, s a step", ylabel="modelled, s a step")
+        axes.legend(frameon=False)
+        figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    record = json.loads((RESULTS / "slow_networks.json").read_text())
+    results = record["results"]
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+    draw_times(results, FIGURES / "slow_networks.png")
+    draw_heat(results["CNN"]["heat"], FIGURES / "heat_map.png")
+    draw_clock(results["CNN"], FIGURES / "clock_check.png")
+
+
+if __name__ == "__main__":
+    main()

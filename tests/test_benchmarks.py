@@ -1,0 +1,94 @@
+"""What benchmarks make of their measurements, and that the pages show what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from benchmarks.pages import fill, number, table
+from benchmarks.peers.crowd import Outcome
+from benchmarks.peers.model import predicted
+from benchmarks.record import Lines
+from benchmarks.slow_networks_results import Goal, beyond_the_limit, learned, ratios
+
+from gossamer.network import OVERHEAD, Network
+from gossamer.runs import Config
+
+
+def test_the_first_step_that_is_good_enough_with_the_best_learning_rate():
+    def line(*metrics):
+        return {"curve": [{"step": 10 * k, "metric": m} for k, m in enumerate(metrics, 1)]}
+
+    lines = {
+        "curve|P|M|0.1": line(0.5, 0.79, 0.8, 0.7),
+        "curve|P|M|0.3": line(0.5, 0.81, 0.7, 0.7),
+        "curve|P|M|1.0": {"failed": True},
+    }
+    found = learned(lines, "P", "M", Goal(0.8, "higher"), (0.1, 0.3, 1.0))
+    assert found == {"lr": 0.3, "steps": 20, "steps by lr": {0.1: 30, 0.3: 20}}
+    assert learned(lines, "P", "M", Goal(0.4, "lower"), (0.1, 0.3, 1.0))["steps"] is None
+
+
+def test_the_limit_is_the_slower_of_computing_and_sending():
+    assert beyond_the_limit(0.5, 0.1, 12_500, "1mbit", "20ms") == pytest.approx(0.5 - 0.12)
+    assert beyond_the_limit(0.5, 0.3, 12_500, "1mbit", "20ms") == pytest.approx(0.2)
+    assert beyond_the_limit(0.5, 0.1, 12_500, "unlimited", "0ms") == pytest.approx(0.4)
+
+
+def test_ratios_compare_the_best_of_each_kind():
+    def row(*times):
+        return {"times": list(times), "time": sorted(times)[len(times) // 2] if times else None}
+
+    rows = {
+        "no communication": row(),
+        "DDP": row(90, 100, 110),
+        "DDP, fp16 hook": row(60, 50, 55),
+        "DDP, PowerSGD hook, rank 1": row(),
+        "averaging every 4 steps": row(1, 1, 1),
+        "CHOCO, sign": row(10, 11, 12),
+        "D-PSGD": row(80, 81, 82),
+    }
+    found = ratios(rows)
+    assert (found["Gossamer's best"], found["DDP's best hook"]) == ("CHOCO, sign", "DDP, fp16 hook")
+    assert found["sooner than DDP"] == pytest.approx(100 / 11)
+    assert found["sooner than that"] == pytest.approx(5)
+
+
+def test_a_step_takes_from_the_first_start_to_the_last_end():
+    def mark(step, time, sent, cpu):
+        return {"step": step, "time": time, "bytes": sent, "cpu": cpu}
+
+    answers = [
+        [mark(4, 10.0, 100, 1.0), mark(14, 19.0, 1100, 2.0)],
+        [mark(4, 11.0, 0, 1.0), mark(14, 20.0, 3000, 4.0)],
+    ]
+    found = Outcome(answers, Path(), 0).speed()
+    assert found == {"seconds": 1.0, "bytes": 200.0, "cpu seconds": pytest.approx(0.2), "steps": 10}
+
+
+def test_what_the_clock_predicts_for_a_ring():
+    """D-PSGD sends the model to two neighbours: 8 d bytes a worker and step, and two latencies for gloo."""
+    config = Config(task="digits", algorithm="dpsgd", workers=4, steps=1)
+    network = Network.uniform(4, "10mbit", "20ms")
+    size = sum(p.numel() for p in config.make_task().model().parameters())
+    wire = 2 * 4 * size * 8 * OVERHEAD / 10e6
+    assert predicted(config, None, network, 0.05) == pytest.approx(0.05 + 0.04 + wire, rel=0.01)
+    late = Config(task="digits", algorithm="dpsgd", workers=4, steps=1, overlap=True)
+    assert predicted(late, None, network, 0.05) == pytest.approx(max(0.05, 0.04 + wire), rel=0.01)
+
+
+def test_lines_are_kept_and_found_again(tmp_path):
+    Lines(tmp_path / "runs.jsonl").add({"key": "a", "value": 1})
+    Lines(tmp_path / "runs.jsonl").add({"key": "b", "value": 2})
+    assert Lines(tmp_path / "runs.jsonl").lines["b"]["value"] == 2
+    assert len(Lines(tmp_path / "runs.jsonl").lines) == 2
+
+
+def test_pages():
+    text = fill("before <!-- x --> old <!-- end --> after", "x", "new")
+    assert text == "before <!-- x -->\n\nnew\n\n<!-- end --> after"
+    assert fill(text, "x", "new") == text
+    with pytest.raises(ValueError, match="no place for y"):
+        fill(text, "y", "new")
+    assert table(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | ---: |\n| 1 | 2 |"
+    assert [number(x) for x in (None, 0.01234, 12.345, 1234.5, 3)] == ["–", "0.0123", "12.3", "1234", "3"]
