@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 export OMP_NUM_THREADS = 1
+unexport PYTHONDONTWRITEBYTECODE  # with it, every process would compile torch anew
 
 .PHONY: demo test study lint clean
 demo: $(VENV)/demo.done
