@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from benchmarks import choco_table_page
 from benchmarks.pages import fill, number, table
 from benchmarks.peers.crowd import Outcome
 from benchmarks.peers.model import predicted
-from benchmarks.record import Lines
+from benchmarks.record import RESULTS, Lines
 from benchmarks.slow_networks_results import Goal, beyond_the_limit, learned, ratios
 
 from gossamer.network import OVERHEAD, Network
@@ -92,3 +94,9 @@ def test_pages():
         fill(text, "y", "new")
     assert table(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | ---: |\n| 1 | 2 |"
     assert [number(x) for x in (None, 0.01234, 12.345, 1234.5, 3)] == ["–", "0.0123", "12.3", "1234", "3"]
+
+
+def test_the_page_of_the_study_shows_its_results():
+    record = json.loads((RESULTS / "choco_table.json").read_text())
+    written = choco_table_page.PAGE.read_text(encoding="utf-8")
+    assert choco_table_page.page(written, record) == written
