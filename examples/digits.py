@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 import gossamer
 
-EPOCHS, BATCH = 30, 16
+EPOCHS, BATCH = 15, 16
 RANK, WORKERS = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 

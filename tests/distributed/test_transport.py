@@ -62,7 +62,7 @@ def silent_peer(rank: int, n: int) -> str:
     optimizer = gossamer.decentralize(sgd(list(model.parameters())), model, algorithm=DPSGD(), deadline=3)
     advance(model, optimizer, 3)
     if rank == 2:
-        time.sleep(12)
+        time.sleep(7)
         return "slept"
     advance(model, optimizer, 100)
     return "went on"

@@ -1,0 +1,9 @@
+"""The longest tests first: what is left for the end is short, and both cores are busy until then."""
+
+from __future__ import annotations
+
+LONGEST = ("test_readme.py", "test_same_bits.py", "test_lab.py", "test_train.py")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
