@@ -37,7 +37,7 @@ N = 8
 PARTS = ("curves", "speeds", "whole")
 REPETITIONS = 3
 LR_GRID = (0.03, 0.1, 0.3)
-BUDGET = 5.0  # seconds of one measurement
+BUDGET = 3.0  # seconds of one measurement
 FREE = "no limit"
 NETWORKS = {
     FREE: ("unlimited", "0ms"),
@@ -69,9 +69,9 @@ class Problem:
     snapshots: int  # steps between two looks at the average model
 
 
-FASHION = Config(task="fashion", workers=N, batch_size=32, steps=400, momentum=0.9)
+FASHION = Config(task="fashion", workers=N, batch_size=32, steps=250, momentum=0.9)
 WIDE = replace(FASHION, task=str(ROOT / "benchmarks/peers/wide_mlp.py"))
-TEXT = Config(task="text", model="gpt-tiny", workers=N, batch_size=8, steps=300)
+TEXT = Config(task="text", model="gpt-tiny", workers=N, batch_size=8, steps=200)
 PROBLEMS = {
     "CNN": Problem(replace(FASHION, model="cnn"), Goal(0.80, "higher"), 10),
     "wide MLP": Problem(WIDE, Goal(0.82, "higher"), 10),

@@ -73,7 +73,7 @@ class Worker:
 
     def _affordable(self, seconds: float, budget: float) -> int:
         """Return how many steps fit into a budget, the same number on all workers."""
-        count = torch.tensor([min(max(round(budget / seconds), 3 if seconds > LONG else 8), 200)])
+        count = torch.tensor([min(max(round(budget / seconds), 4 if seconds > LONG else 8), 200)])
         dist.broadcast(count, 0)
         return int(count)
 
