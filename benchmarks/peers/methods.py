@@ -1,103 +1,22 @@
-"""The rows of the comparison: torch's own ways over gloo, and Gossamer's."""
+"""The rows of the comparison."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
-from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
 
-import gossamer
+from benchmarks.peers.trainers import PERIOD, Alone, Ddp, Gossamer, Periodic, Trainer
 from gossamer.runs import Config
 from gossamer.runs.session import Session
 
-PERIOD = 4  # steps between two averages, where they are not taken after every one
 FIRST_LOW_RANK = 2  # the first step that PowerSGD compresses; torch allows no earlier one
-
-
-class Trainer(ABC):
-    """One worker of one method."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
-    def step(self, step: int, lr: float) -> None:
-        """Train on this worker's batch of a step, with the others."""
-        self.session.backward(step, lr)
-        self.update()
-
-    @abstractmethod
-    def update(self) -> None:
-        """Use the gradients."""
-
-    def close(self) -> None:
-        """Leave nothing under way."""
-        return
-
-
-class Alone(Trainer):
-    """No communication: what the computation takes on cores that are shared."""
-
-    def update(self) -> None:
-        """Do the optimizer's step."""
-        self.session.optimizer.step()
-        self.session.optimizer.zero_grad()
-
-
-class Ddp(Alone):
-    """DistributedDataParallel, with or without a communication hook."""
-
-    def __init__(self, session: Session, hook: Callable[[DistributedDataParallel], None] | None) -> None:
-        super().__init__(session)
-        session.model = model = DistributedDataParallel(session.model)
-        if hook is not None:
-            hook(model)
-
-
-class Periodic(Alone):
-    """Local steps and an exact average of the models now and then, as post-local SGD after its start."""
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        self._averager = PeriodicModelAverager(period=PERIOD)
-
-    def update(self) -> None:
-        """Do the optimizer's step, and average when it is time."""
-        self.session.optimizer.step()
-        self._averager.average_parameters(self.session.parameters.values())  # of those with a gradient
-        self.session.optimizer.zero_grad()
-
-
-class Gossamer(Trainer):
-    """A decentralized optimizer."""
-
-    def __init__(self, session: Session, config: Config, gamma: float | None) -> None:
-        super().__init__(session)
-        self.optimizer = gossamer.decentralize(
-            session.optimizer,
-            session.model,
-            topology=config.make_topology(),
-            algorithm=gossamer.algorithms.make(
-                config.algorithm, config.compressor, gamma=gamma, **config.options
-            ),
-            every=config.every,
-            overlap=config.overlap,
-        )
-
-    def update(self) -> None:
-        """Do the optimizer's step and the round."""
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-
-    def close(self) -> None:
-        """Receive what is still under way."""
-        self.optimizer.close()
 
 
 @dataclass(frozen=True)
@@ -163,3 +82,7 @@ METHODS: dict[str, Method] = {
     f"CHOCO, sign, late, every {PERIOD} steps": _ours("choco", "sign", overlap=True, every=PERIOD),
     f"PowerGossip, rank 1, late, every {PERIOD} steps": _ours("powergossip:1", overlap=True, every=PERIOD),
 }
+if find_spec("hivemind"):
+    from benchmarks.peers.hivemind_row import Hivemind
+
+    METHODS[f"hivemind, fp16, averaging every {PERIOD} steps"] = Method(kind=Hivemind)

@@ -20,7 +20,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from benchmarks.peers.methods import METHODS, Trainer
+from benchmarks.peers.methods import METHODS
+from benchmarks.peers.trainers import Trainer
 from gossamer.lab.namespaces import DEVICE
 from gossamer.runs import Config
 from gossamer.runs.plan import Plan
