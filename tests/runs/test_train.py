@@ -92,7 +92,7 @@ def _comparable(folder):
     return kept
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.study) for seed in range(2, 9))])
 def test_everything_killed_at_a_random_moment_costs_nothing(tmp_path, seed):
     whole = simulate(small(), tmp_path / "whole")
     rng = random.Random(seed)
