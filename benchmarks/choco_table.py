@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 import gossamer
-from benchmarks.record import RESULTS, Lines, write
+from benchmarks.record import RESULTS, Lines, found_gamma, write
 from gossamer.runs import Config, simulate
 
 LR_GRID = (0.01, 0.03, 0.1)
@@ -149,11 +149,7 @@ def gamma_key(setting: str, method: Method) -> str:
 def find_gamma(key: str, config: Config) -> dict[str, Any]:
     """Return the line for a consensus step size, searched as `gamma="auto"` does."""
     prepare()
-    algorithm = config.make_algorithm()
-    if getattr(algorithm, "gamma", None) != "auto":
-        return {"key": key, "gamma": None}
-    shapes = [p.shape for p in config.make_task().model().parameters()]
-    return {"key": key, "gamma": gossamer.tune_gamma(algorithm, config.make_topology(), shapes=shapes)}
+    return {"key": key, "gamma": found_gamma(config)}
 
 
 def one_run(key: str, config: Config) -> dict[str, Any]:

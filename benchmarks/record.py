@@ -11,6 +11,9 @@ from typing import Any
 
 import torch
 
+import gossamer
+from gossamer.runs import Config
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
 FIGURES = ROOT / "docs" / "figures"
@@ -29,6 +32,15 @@ class Lines:
         self.lines[line["key"]] = line
         with self._path.open("a") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def found_gamma(config: Config) -> float | None:
+    """Return the consensus step size that `gamma="auto"` finds; None where there is nothing to find."""
+    algorithm = config.make_algorithm()
+    if getattr(algorithm, "gamma", None) != "auto":
+        return None
+    shapes = [p.shape for p in config.make_task().model().parameters()]
+    return gossamer.tune_gamma(algorithm, config.make_topology(), shapes=shapes)
 
 
 def write(name: str, results: Any) -> Path:  # noqa: ANN401 - whatever a benchmark found

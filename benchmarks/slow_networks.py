@@ -15,7 +15,8 @@ whole    in the lab, until the accuracy is reached: that steps times seconds a s
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -23,11 +24,10 @@ from typing import Any
 
 import torch
 
-import gossamer
-from benchmarks.peers.crowd import Job, Loopback, Outcome, Place, job, work_through
+from benchmarks.peers.crowd import Job, Loopback, Outcome, job, work_through
 from benchmarks.peers.methods import ALONE, METHODS
 from benchmarks.peers.model import predicted
-from benchmarks.record import RESULTS, ROOT, Lines, write
+from benchmarks.record import RESULTS, ROOT, Lines, found_gamma, write
 from benchmarks.slow_networks_results import Goal, beyond_the_limit, learned, measured, ratios
 from gossamer.lab import Lab, Scenario
 from gossamer.network import Network
@@ -80,6 +80,9 @@ PROBLEMS = {
 WHOLE = ("DDP", "DDP, fp16 hook", "CHOCO, sign, late", "PowerGossip, rank 1, late")
 
 
+Read = Callable[[Job, Outcome], dict[str, Any]]
+
+
 class Study:
     """The measurements, and what is missing of them."""
 
@@ -95,7 +98,7 @@ class Study:
                 for lr in LR_GRID
                 if method != ALONE
             ]
-            self._run(Loopback(N), jobs, _curve)
+            self._run(None, jobs, _curve)
 
     def speeds(self, networks: Sequence[str]) -> None:
         """Measure steps in the lab."""
@@ -109,20 +112,17 @@ class Study:
                     for problem in self.problems
                     for method in self.methods
                 ]
-                if any(key not in self.cache.lines for key, _ in jobs):
-                    with Lab(Scenario.uniform(N, *NETWORKS[network])) as lab:
-                        self._run(lab, jobs, _speed)
+                self._run(network, jobs, _speed)
 
     def whole(self, network: str, problem: str, methods: Sequence[str]) -> None:
         """Train in the lab until the goal is reached."""
         for method in methods:
             known = self.learned(problem, method)
-            if known["steps"] is None or f"whole|{problem}|{network}|{method}" in self.cache.lines:
+            if known["steps"] is None:
                 continue
             work = self._job(problem, method, known["lr"], snapshots=True)
             work["config"]["steps"] = known["steps"]
-            with Lab(Scenario.uniform(N, *NETWORKS[network])) as lab:
-                self._run(lab, [(f"whole|{problem}|{network}|{method}", work)], _curve)
+            self._run(network, [(f"whole|{problem}|{network}|{method}", work)], _curve)
 
     def learned(self, problem: str, method: str) -> dict[str, Any]:
         """Return the best learning rate and the steps to the goal."""
@@ -193,15 +193,14 @@ class Study:
 
     def gamma(self, problem: str, method: str) -> float | None:
         """Return the consensus step size that `gamma="auto"` would find."""
-        config = self._config(problem, method, LR_GRID[0])
-        if not METHODS[method].ours or getattr(config.make_algorithm(), "gamma", None) != "auto":
+        if not METHODS[method].ours:
             return None
+        config = self._config(problem, method, LR_GRID[0])
         key = f"gamma|{problem}|{config.algorithm} {config.compressor}"
         if key not in self.cache.lines:
-            shapes = [p.shape for p in config.make_task().model().parameters()]
-            found = gossamer.tune_gamma(config.make_algorithm(), config.make_topology(), shapes=shapes)
-            self.cache.add({"key": key, "gamma": found})
-        return float(self.cache.lines[key]["gamma"])
+            self.cache.add({"key": key, "gamma": found_gamma(config)})
+        gamma: float | None = self.cache.lines[key]["gamma"]
+        return gamma
 
     def _job(
         self, problem: str, method: str, lr: float, *, measure: float = 0, snapshots: bool = False
@@ -213,18 +212,24 @@ class Study:
     def _config(self, problem: str, method: str, lr: float) -> Config:
         return replace(PROBLEMS[problem].config, lr=lr, **METHODS[method].settings)
 
-    def _run(self, place: Place, jobs: Sequence[tuple[str, Job]], read: Any) -> None:  # noqa: ANN401
-        """Do what is missing and keep what `read` makes of it."""
+    def _run(self, network: str | None, jobs: Sequence[tuple[str, Job]], read: Read) -> None:
+        """Do what is missing, in a lab or on the machine as it is, and keep what `read` makes of it."""
         missing = [(key, work) for key, work in jobs if key not in self.cache.lines]
+        if not missing:
+            return
         keys = iter([key for key, _ in missing])
 
         def keep(work: Job, outcome: Outcome | None) -> None:
-            line = {"key": next(keys)} | (read(work, outcome) if outcome else {"failed": True})
+            line: dict[str, Any] = {"key": next(keys)} | (
+                read(work, outcome) if outcome else {"failed": True}
+            )
             self.cache.add(line)
             shown = line.get("seconds") or (line.get("curve") or ["failed"])[-1]
             print(line["key"], shown, flush=True)
 
-        work_through(place, [work for _, work in missing], keep)
+        lab = network and Lab(Scenario.uniform(N, *NETWORKS[network]))
+        with lab or nullcontext(Loopback(N)) as place:
+            work_through(place, [work for _, work in missing], keep)
 
 
 def _curve(work: Job, outcome: Outcome) -> dict[str, Any]:

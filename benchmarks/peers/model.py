@@ -22,13 +22,7 @@ def predicted(config: Config, gamma: float | None, network: Network, compute: fl
     clock = Clock(network)
     silent, talking = _phases(config.to_json(), gamma)
     for step in range(1, STEPS + 1):
-        phases = talking if step % config.every == 0 else silent
-        if config.overlap and phases:
-            clock.phase(phases[0], compute)
-        else:
-            clock.compute(compute)
-        for posts in phases[1:] if config.overlap else phases:
-            clock.phase(posts)
+        clock.step(talking if step % config.every == 0 else silent, compute, early=config.overlap)
     return clock.now / STEPS
 
 

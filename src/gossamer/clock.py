@@ -58,6 +58,15 @@ class Clock:
         """Let every worker work by itself: all equally long, or each as long as its entry says."""
         self._times = self._after(seconds)
 
+    def step(self, phases: Sequence[Sequence[Post]], compute: float, *, early: bool) -> None:
+        """Let all workers compute and talk; `early` lets the first messages fly while they compute."""
+        if early and phases:
+            self.phase(phases[0], compute)
+        else:
+            self.compute(compute)
+        for posts in phases[1:] if early else phases:
+            self.phase(posts)
+
     def phase(self, posts: Sequence[Post], compute: float | Sequence[float] = 0.0) -> None:
         """Let all workers do one phase of messages, beside `compute` seconds of work of their own.
 

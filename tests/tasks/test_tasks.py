@@ -93,21 +93,36 @@ def test_wikitext_reads_words(tmp_path):
     assert metrics["perplexity"] == pytest.approx(len(words), rel=0.3)
 
 
+class Uniform(torch.nn.Module):
+    """Holds every byte to be equally likely, and keeps what it was asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def forward(self, tokens):
+        self.seen.append(tokens)
+        return torch.zeros(*tokens.shape, 256)
+
+
 def test_a_long_text_is_judged_on_a_part_from_everywhere(tmp_path):
     held_out = 2000 * 128 + 1
     (tmp_path / "long.txt").write_bytes(b"x" * 9 * held_out + b"a" * (held_out // 2) + b"b" * held_out)
-    seen = []
-
-    class Uniform(torch.nn.Module):
-        def forward(self, tokens):
-            seen.append(tokens)
-            return torch.zeros(*tokens.shape, 256)
-
-    metrics = load_task("text", data=tmp_path / "long.txt").evaluate(Uniform())
+    model = Uniform()
+    metrics = load_task("text", data=tmp_path / "long.txt").evaluate(model)
     assert metrics["perplexity"] == pytest.approx(256)
-    windows = torch.cat(seen)
+    windows = torch.cat(model.seen)
     assert len(windows) == 1000
     assert {chr(c) for c in windows.unique()} == {"a", "b"}
+
+
+def test_a_short_text_is_judged_on_all_of_its_held_out_part(tmp_path):
+    (tmp_path / "short.txt").write_bytes(bytes(range(256)) * 4501)
+    model = Uniform()
+    load_task("text", data=tmp_path / "short.txt").evaluate(model)
+    tokens = files.read_bytes(tmp_path / "short.txt")
+    assert torch.equal(torch.cat(model.seen), files.windows(tokens[len(tokens) * 9 // 10 :], 128)[0])
+    assert 500 < len(torch.cat(model.seen)) < 1000
 
 
 def test_networks_have_the_papers_sizes():

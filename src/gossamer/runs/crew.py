@@ -222,12 +222,7 @@ class Simulated(Crew):
     def _time_passed(self, clock: Clock, phases: list[Sequence[Post]], compute: float) -> float:
         """Return how long the network makes a step."""
         before = clock.now
-        if self._early and phases:  # the first messages fly while the gradient is computed
-            clock.phase(phases[0], compute)
-        else:
-            clock.compute(compute)
-        for posts in phases[1:] if self._early else phases:
-            clock.phase(posts)
+        clock.step(phases, compute, early=self._early)
         return clock.now - before
 
     def _gradient(self, rank: int, parameters: dict[str, Any], step: int) -> None:

@@ -90,7 +90,9 @@ def language(
     """Return the task of predicting the next token, judged by perplexity on so many windows, or on all."""
     length = CONTEXT[name]
     x, y = files.windows(test, length)
-    chosen = torch.linspace(0, len(x) - 1, min(judged or len(x), len(x))).long()  # from everywhere
+    count = min(judged or len(x), len(x))
+    chosen = torch.arange(count) * len(x) // count  # from everywhere, each once
+    examined = x[chosen], y[chosen]
 
     def loss(model: Module, batch: Batch) -> Tensor:
         x, y = batch
@@ -100,7 +102,7 @@ def language(
         return {"test loss": cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="sum")}
 
     def evaluate(model: Module) -> dict[str, float]:
-        mean = mean_over_batches(model, (x[chosen], y[chosen]), summed, batch_size=20)
+        mean = mean_over_batches(model, examined, summed, batch_size=20)
         return {"perplexity": math.exp(min(mean["test loss"], 50.0)), **mean}
 
     examples = TensorDataset(*files.windows(train, length))
