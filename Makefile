@@ -11,8 +11,9 @@ demo: $(VENV)/demo.done
 	$(BIN)/gossamer train --task digits --workers 8 --algorithm choco --compressor topk:0.01 --epochs 30 --out runs/demo
 	$(BIN)/gossamer report runs/demo
 
+# One process more than cores: many tests wait for a network.
 test: lint
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest --numprocesses $(shell expr $$(nproc) + 1) --dist worksteal
 
 study: $(VENV)/test.done
 	$(BIN)/python -m pytest -m study

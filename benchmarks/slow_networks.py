@@ -3,12 +3,13 @@
     python -m benchmarks.slow_networks             what is missing; goes on where it was stopped
     python -m benchmarks.slow_networks --parts     only put together what has been measured
 
-Eight workers train the same model on the same batches, in three parts:
+Eight workers train the same model on the same batches, in four parts:
 
 curves   on this machine as it is: how good the average model is after how many steps, for each learning
          rate of the grid. A network changes no bit of it: every method here waits for what it needs.
 speeds   in the lab: seconds, bytes by the kernel's counters and processor time of a step, for every
          network; all methods one after the other, three times over.
+corners  the same where bandwidth and latency are both extreme, for what the map of both shows.
 whole    in the lab, until the accuracy is reached: that steps times seconds a step is what it takes.
 """
 
@@ -34,7 +35,7 @@ from gossamer.network import Network
 from gossamer.runs import Config
 
 N = 8
-PARTS = ("curves", "speeds", "whole")
+PARTS = ("curves", "speeds", "corners", "whole")
 REPETITIONS = 3
 LR_GRID = (0.03, 0.1, 0.3)
 BUDGET = 3.0  # seconds of one measurement
@@ -46,7 +47,12 @@ NETWORKS = {
     "10 Mbit/s, 20 ms": ("10mbit", "20ms"),
     "5 Mbit/s, 50 ms": ("5mbit", "50ms"),
 }
-
+CORNERS = {
+    "5 Mbit/s, 1 ms": ("5mbit", "1ms"),
+    "5 Mbit/s, 50 ms": ("5mbit", "50ms"),
+    "1 Gbit/s, 1 ms": ("1gbit", "1ms"),
+    "1 Gbit/s, 50 ms": ("1gbit", "50ms"),
+}
 
 BANDWIDTHS, LATENCIES = ("5mbit", "10mbit", "100mbit", "1gbit"), ("1ms", "5ms", "20ms", "50ms")
 HEAT = (
@@ -100,7 +106,7 @@ class Study:
             ]
             self._run(None, jobs, _curve)
 
-    def speeds(self, networks: Sequence[str]) -> None:
+    def speeds(self, networks: Sequence[str], problems: Sequence[str], methods: Sequence[str]) -> None:
         """Measure steps in the lab."""
         for repetition in range(REPETITIONS):
             for network in networks:
@@ -109,8 +115,8 @@ class Study:
                         f"speed|{problem}|{network}|{method}|{repetition}",
                         self._job(problem, method, LR_GRID[0], measure=BUDGET),
                     )
-                    for problem in self.problems
-                    for method in self.methods
+                    for problem in problems
+                    for method in methods
                 ]
                 self._run(network, jobs, _speed)
 
@@ -160,6 +166,7 @@ class Study:
                     for network in networks
                 },
                 "heat": self.heat(problem),
+                "corners": self.corners(problem) if problem == "CNN" else None,
                 "whole": {
                     key.split("|", 2)[2]: line["curve"][-1]
                     for key, line in self.cache.lines.items()
@@ -181,6 +188,19 @@ class Study:
                 for latency in LATENCIES
             }
             for bandwidth in BANDWIDTHS
+        }
+
+    def corners(self, problem: str) -> dict[str, dict[str, dict[str, float | None]]]:
+        """Return modelled and measured seconds of a step at the corners of that map."""
+        return {
+            network: {
+                method: {
+                    "modelled": self._modelled(problem, method, *limits),
+                    "measured": self._seconds(problem, network, method),
+                }
+                for method in HEAT
+            }
+            for network, limits in CORNERS.items()
         }
 
     def _modelled(self, problem: str, method: str, bandwidth: str, latency: str) -> float | None:
@@ -227,7 +247,7 @@ class Study:
             shown = line.get("seconds") or (line.get("curve") or ["failed"])[-1]
             print(line["key"], shown, flush=True)
 
-        lab = network and Lab(Scenario.uniform(N, *NETWORKS[network]))
+        lab = network and Lab(Scenario.uniform(N, *(NETWORKS | CORNERS)[network]))
         with lab or nullcontext(Loopback(N)) as place:
             work_through(place, [work for _, work in missing], keep)
 
@@ -255,7 +275,9 @@ def main() -> None:
     if "curves" in given.parts:
         study.curves()
     if "speeds" in given.parts:
-        study.speeds(given.networks)
+        study.speeds(given.networks, given.problems, given.methods)
+    if "corners" in given.parts:
+        study.speeds(list(CORNERS), ["CNN"], HEAT)
     if "whole" in given.parts:
         study.whole("10 Mbit/s, 20 ms", "CNN", WHOLE)
     print(write("slow_networks", study.results(given.networks)))

@@ -8,7 +8,7 @@ The page's text is written by hand; what stands between its markers is written h
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ def page(text: str, results: Mapping[str, Any]) -> str:
         text = fill(text, f"{problem}: learning", learning_table(found))
     text = fill(text, "ratios", ratios_table(results))
     text = fill(text, "clock", clock_table(results["CNN"]))
+    text = fill(text, "corners", corners_table(results["CNN"]))
     return fill(text, "whole", whole_table(results["CNN"]))
 
 
@@ -80,19 +81,28 @@ def ratios_table(results: Mapping[str, Any]) -> str:
 
 def clock_table(found: Mapping[str, Any]) -> str:
     """Return predicted and measured times of a step."""
-    lines = []
-    for network in SLOW[:3]:
-        for method in CHECKED:
-            row = found["networks"][network]["rows"][method]
-            off = row["modelled"] / row["seconds"] - 1
-            lines.append(
-                [
-                    f"{network}: {method}",
-                    number(1e3 * row["modelled"]),
-                    number(1e3 * row["seconds"]),
-                    f"{off:+.0%}",
-                ]
-            )
+    rows = {network: found["networks"][network]["rows"] for network in SLOW[:3]}
+    return _modelled_and_measured(
+        (f"{network}: {method}", row["modelled"], row["seconds"])
+        for network in rows
+        for method, row in ((m, rows[network][m]) for m in CHECKED)
+    )
+
+
+def corners_table(found: Mapping[str, Any]) -> str:
+    """Return the same for the corners of the map."""
+    return _modelled_and_measured(
+        (f"{network}: {method}", cell["modelled"], cell["measured"])
+        for network, row in found["corners"].items()
+        for method, cell in row.items()
+    )
+
+
+def _modelled_and_measured(rows: Iterable[tuple[str, float, float]]) -> str:
+    lines = [
+        [name, number(1e3 * modelled), number(1e3 * measured), f"{modelled / measured - 1:+.0%}"]
+        for name, modelled, measured in rows
+    ]
     return table(["", "modelled, ms a step", "measured", "difference"], lines)
 
 

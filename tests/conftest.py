@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+
+# A shell starts what runs in its background deaf to Ctrl-C, and all processes of the tests with it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 LONGEST = ("test_readme.py", "test_same_bits.py", "test_lab.py", "test_train.py")
 
 

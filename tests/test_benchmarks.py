@@ -10,6 +10,7 @@ from benchmarks import choco_table_page
 from benchmarks.pages import fill, number, table
 from benchmarks.peers.crowd import Outcome
 from benchmarks.peers.model import predicted
+from benchmarks.peers.worker import affordable
 from benchmarks.record import RESULTS, Lines
 from benchmarks.slow_networks_results import Goal, beyond_the_limit, learned, ratios
 
@@ -66,6 +67,15 @@ def test_a_step_takes_from_the_first_start_to_the_last_end():
     ]
     found = Outcome(answers, Path(), 0).speed()
     assert found == {"seconds": 1.0, "bytes": 200.0, "cpu seconds": pytest.approx(0.2), "steps": 10}
+
+
+def test_whole_periods_are_measured_for_as_long_as_is_affordable():
+    assert affordable(seconds=0.1, period=1, budget=3.0) == 30
+    assert affordable(seconds=0.4, period=4, budget=2.5) == 28
+    assert affordable(seconds=1.0, period=1, budget=3.0) == 8
+    assert affordable(seconds=12.0, period=1, budget=3.0) == 3
+    assert affordable(seconds=12.0, period=4, budget=3.0) == 4
+    assert affordable(seconds=0.001, period=1, budget=3.0) == 200
 
 
 def test_what_the_clock_predicts_for_a_ring():

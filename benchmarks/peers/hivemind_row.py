@@ -21,6 +21,8 @@ MATCHMAKING, REQUEST = 2.0, 1.0  # seconds to find a group; hivemind's own 5 wou
 class Hivemind(Alone):
     """Local steps, and an average in half precision now and then."""
 
+    period = PERIOD
+
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._dht = _join()

@@ -16,7 +16,9 @@ PERIOD = 4  # steps between two averages, where they are not taken after every o
 
 
 class Trainer(ABC):
-    """One worker of one method."""
+    """One worker of one method; one of `period` steps is unlike the others."""
+
+    period = 1
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -57,6 +59,8 @@ class Ddp(Alone):
 class Periodic(Alone):
     """Local steps and an exact average of the models now and then, as post-local SGD after its start."""
 
+    period = PERIOD
+
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._averager = PeriodicModelAverager(period=PERIOD)
@@ -73,6 +77,7 @@ class Gossamer(Trainer):
 
     def __init__(self, session: Session, config: Config, gamma: float | None) -> None:
         super().__init__(session)
+        self.period = config.every
         self.optimizer = gossamer.decentralize(
             session.optimizer,
             session.model,

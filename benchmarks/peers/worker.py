@@ -29,7 +29,7 @@ from gossamer.runs.session import Session
 from gossamer.runs.worker import make_sampler
 from gossamer.transport import START_UP
 
-WARM_UP = 4  # steps before the clock starts: connections, PowerSGD's first two steps, caches
+WARM_UP = 3  # steps, or a period, before the clock starts: connections, PowerSGD's first two steps, caches
 LONG = 2.0  # seconds; what takes longer is measured with fewer steps
 
 
@@ -54,13 +54,10 @@ class Worker:
 
     def _train(self, trainer: Trainer, plan: Plan, number: int, job: dict[str, Any]) -> list[dict[str, Any]]:
         """Train and return the state of time, wire and processor at the steps that matter."""
-        steps = plan.steps
+        done, steps = 0, plan.steps
         if job["measure"]:
-            for step in range(WARM_UP):
-                began = time.monotonic()
-                trainer.step(step, plan.lr(step))
-            steps = WARM_UP + self._affordable(time.monotonic() - began, job["measure"])
-        done = WARM_UP if job["measure"] else 0
+            done = max(WARM_UP, trainer.period)
+            steps = done + affordable(self._warm_up(trainer, plan, done), trainer.period, job["measure"])
         dist.barrier()
         marks = [mark(done)]
         for step in range(done, steps):
@@ -72,15 +69,26 @@ class Worker:
         dist.barrier()
         return marks
 
-    def _affordable(self, seconds: float, budget: float) -> int:
-        """Return how many steps fit into a budget, the same number on all workers."""
-        count = torch.tensor([min(max(round(budget / seconds), 4 if seconds > LONG else 8), 200)])
-        dist.broadcast(count, 0)
-        return int(count)
+    def _warm_up(self, trainer: Trainer, plan: Plan, steps: int) -> float:
+        """Take a few steps and return the seconds of the last period of them, worker 0's for all."""
+        ends = [time.monotonic()]
+        for step in range(steps):
+            trainer.step(step, plan.lr(step))
+            ends.append(time.monotonic())
+        spent = torch.tensor([ends[-1] - ends[-1 - trainer.period]], dtype=torch.float64)
+        dist.broadcast(spent, 0)
+        return float(spent)
 
     def _snapshot(self, trainer: Trainer, number: int, step: int) -> None:
         vector = torch.cat([p.detach().reshape(-1) for p in trainer.session.parameters.values()])
         np.save(self.folder / "snapshots" / f"{number}-{step}-{self.rank}.npy", vector.numpy())
+
+
+def affordable(seconds: float, period: int, budget: float) -> int:
+    """Return how many steps to measure if a period of them takes so long: whole periods."""
+    fewest = 3 if seconds > LONG * period else 8
+    steps = min(max(round(budget * period / seconds), fewest), 200)
+    return -(-steps // period) * period
 
 
 def mark(step: int) -> dict[str, Any]:

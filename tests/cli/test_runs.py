@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
@@ -12,24 +11,6 @@ from gossamer.runs import RunFolder
 from tests.runs.small import FILE
 
 SMALL = ["--task", FILE, "--workers", "3", "--batch-size", "4", "--steps", "6", "--quiet"]
-
-
-@pytest.fixture
-def gossamer(monkeypatch, capsys, tmp_path):
-    """Run the command line in this process; return its exit code and what it said."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["gossamer", *map(str, words)])
-        monkeypatch.chdir(tmp_path)
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code or 0
-        said = capsys.readouterr()
-        return code, " ".join((said.out + said.err).split())
-
-    return run
 
 
 def test_simulate_report_export(gossamer, tmp_path):

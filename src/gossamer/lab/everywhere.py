@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from queue import SimpleQueue
 from typing import TextIO
 
 from gossamer.lab.lab import Lab
@@ -28,11 +29,11 @@ def run_everywhere(lab: Lab, argv: Sequence[str], out: TextIO = sys.stdout) -> i
     readers = [threading.Thread(target=_show, args=(i, p, out, lock)) for i, p in enumerate(processes)]
     for reader in readers:
         reader.start()
-    code = 0
+    ended: SimpleQueue[int] = SimpleQueue()  # in the order of their ends: others fail of the first failure
+    for process in processes:
+        threading.Thread(target=lambda p=process: ended.put(p.wait()), daemon=True).start()
     try:
-        while code == 0 and any(p.poll() is None for p in processes):
-            time.sleep(0.05)
-            code = next((p.returncode for p in processes if p.poll()), 0)
+        code = next((code for code in (ended.get() for _ in processes) if code), 0)
     except KeyboardInterrupt:
         code = 130
     _end(processes, signal.SIGINT if code == 130 else signal.SIGTERM)
