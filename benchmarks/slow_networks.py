@@ -150,8 +150,11 @@ class Study:
                 "times": times,
                 "time": median(times) if times else None,
                 "beyond the limit": limit,
-                "modelled": self._modelled(problem, method, *NETWORKS[network]),
             }
+            if METHODS[method].ours:
+                modelled = self._modelled(problem, method, *NETWORKS[network])
+                pushed = self._modelled(problem, method, *NETWORKS[network], rendezvous=False)
+                found[method] |= {"modelled": modelled, "rendezvous": modelled - pushed}
         return found
 
     def results(self, networks: Sequence[str]) -> dict[str, Any]:
@@ -179,7 +182,7 @@ class Study:
     def _seconds(self, problem: str, network: str, method: str) -> float:
         return median(measured(self.cache.lines, problem, network, method, REPETITIONS)["seconds"])
 
-    def heat(self, problem: str) -> dict[str, dict[str, dict[str, float | None]]]:
+    def heat(self, problem: str) -> dict[str, dict[str, dict[str, float]]]:
         """Return the modelled seconds of a step: by bandwidth, latency and method."""
         methods = [method for method in HEAT if method in self.methods]
         return {
@@ -190,7 +193,7 @@ class Study:
             for bandwidth in BANDWIDTHS
         }
 
-    def corners(self, problem: str) -> dict[str, dict[str, dict[str, float | None]]]:
+    def corners(self, problem: str) -> dict[str, dict[str, dict[str, float]]]:
         """Return modelled and measured seconds of a step at the corners of that map."""
         return {
             network: {
@@ -203,11 +206,11 @@ class Study:
             for network, limits in CORNERS.items()
         }
 
-    def _modelled(self, problem: str, method: str, bandwidth: str, latency: str) -> float | None:
+    def _modelled(
+        self, problem: str, method: str, bandwidth: str, latency: str, *, rendezvous: bool = True
+    ) -> float:
         """Return what the clock predicts, from what the method takes where nothing is limited."""
-        if not METHODS[method].ours:
-            return None
-        links = Network.uniform(N, bandwidth, latency)
+        links = Network.uniform(N, bandwidth, latency, rendezvous=rendezvous)
         config, compute = self._config(problem, method, LR_GRID[0]), self._seconds(problem, FREE, method)
         return predicted(config, self.gamma(problem, method), links, compute)
 
