@@ -136,10 +136,19 @@ def test_ctrl_c_at_the_start(tmp_path, delay):
     assert not processes_of(tmp_path / "run")
 
 
-def test_threads_of_the_user_do_not_hang_the_fork(tmp_path):
-    with start(tmp_path / "run", OMP_NUM_THREADS="2") as process:
+FAREWELL = """
+import atexit, os
+atexit.register(lambda: Path(__file__).with_name(f"farewell-{os.environ.get('RANK')}").touch())
+"""
+
+
+def test_threads_of_the_user_do_not_hang_the_fork_and_farewells_are_said(tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text(Path(FILE).read_text() + FAREWELL)
+    with start(tmp_path / "run", "--task", str(own), OMP_NUM_THREADS="2") as process:
         said = process.stdout.read()
     assert process.returncode == 0, said
+    assert all((tmp_path / f"farewell-{rank}").exists() for rank in range(3))
 
 
 def test_leaving_without_a_word_is_a_failure(tmp_path):

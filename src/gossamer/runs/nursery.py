@@ -7,6 +7,7 @@ is told to, and when whoever has started it is gone; and they end when it is gon
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.nn import Parameter
@@ -121,10 +122,7 @@ def main() -> None:
         return
     alive, _held = os.pipe()  # closes when this process ends, however it ends
     for rank in range(int(os.environ["WORLD_SIZE"])):
-        child = _fork(rank, given, alive, _held)
-        if child is None:
-            return  # this is the worker, and it is done
-        family.children.append(child)
+        family.children.append(_fork(rank, given, alive, _held))
     threading.Thread(target=_end_with_parent, args=(family,), daemon=True).start()
     family.wait()
     _tell(given.notes, [note for child in family.children if (note := child.note())])
@@ -153,19 +151,24 @@ def failure(rank: int, error: BaseException) -> dict[str, Any]:
     }
 
 
-def _fork(rank: int, given: argparse.Namespace, alive: int, held: int) -> Child | None:
-    """Fork a worker and return it; return None in the worker itself, when it is done."""
+def _fork(rank: int, given: argparse.Namespace, alive: int, held: int) -> Child:
+    """Fork a worker and return it."""
     ours, theirs = os.pipe()
     sys.stdout.flush()
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the worker listens by itself
     pid = os.fork()
-    if pid:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        os.close(theirs)
-        return Child(rank, pid, ours)
-    for fd in (ours, held, given.notes):
-        os.close(fd)
-    os.dup2(alive, 0)
+    if pid == 0:
+        for fd in (ours, held, given.notes):
+            os.close(fd)
+        os.dup2(alive, 0)
+        _work(rank, given, theirs)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    os.close(theirs)
+    return Child(rank, pid, ours)
+
+
+def _work(rank: int, given: argparse.Namespace, notes: int) -> NoReturn:
+    """Be a worker, and end with it."""
     if NAMESPACES in os.environ:
         enter(os.environ[NAMESPACES].split()[rank])
     threading.Thread(target=_end_with_nursery, daemon=True).start()
@@ -181,9 +184,17 @@ def _fork(rank: int, given: argparse.Namespace, alive: int, held: int) -> Child 
     except KeyboardInterrupt:
         os._exit(130)  # the user wants it at once: no goodbyes
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whoever has started this shows it
-        _tell(theirs, [failure(rank, error)])
+        _tell(notes, [failure(rank, error)])
         os._exit(1)
-    return None
+    _leave()
+
+
+def _leave() -> NoReturn:
+    """End this process without taking torch apart, which takes a second for every worker."""
+    atexit._run_exitfuncs()  # noqa: SLF001 - as multiprocessing ends the processes that it has forked
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _tell(pipe: int, notes: list[dict[str, Any]]) -> None:
@@ -205,3 +216,4 @@ def _end_with_nursery() -> None:
 
 if __name__ == "__main__":
     main()
+    _leave()
