@@ -39,6 +39,7 @@ def write_plots(
             path = folder / f"{name}.{kind}"
             assert figure is not None
             figure.savefig(path, dpi=DPI, metadata=NO_DATE.get(kind))
+            figure.set_layout_engine("none")  # it stays as it was laid out for the first file
             written.append(path)
 
     with theme(LIGHT):
