@@ -60,7 +60,7 @@ class Layout:
 
     def split(self, vector: Tensor) -> tuple[Tensor, ...]:
         """Return one flat view a tensor."""
-        return torch.split(vector, list(self.sizes))
+        return torch.split_with_sizes(vector, list(self.sizes))
 
     def views(self, vector: Tensor) -> dict[str, Tensor]:
         """Return the tensors by name, in their shapes, as views of the vector."""

@@ -120,7 +120,7 @@ def together(rounds: list[Round]) -> Round:
         present = [post for post in posts if post is not None]
         assert len(present) == len(posts), "rounds of one algorithm have the same number of phases"
         inbox = yield _joined(present)
-        cuts = {j: torch.split(inbox[j], [post.expect[j] for post in present]) for j in inbox}
+        cuts = {j: torch.split_with_sizes(inbox[j], [post.expect[j] for post in present]) for j in inbox}
         posts = [advance(r, {j: cuts[j][i].clone() for j in inbox}) for i, r in enumerate(rounds)]
 
 

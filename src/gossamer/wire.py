@@ -43,11 +43,7 @@ FORMATS = {
 def seal(code: int, sections: Iterable[Tensor]) -> Tensor:
     """Frame the sections, one after the other, as one flat uint8 message."""
     body = [as_bytes(section) for section in sections]
-    message = torch.empty(HEADER.size + sum(b.numel() for b in body), dtype=torch.uint8)
-    at = HEADER.size
-    for part in body:
-        message[at : at + part.numel()] = part
-        at += part.numel()
+    message = torch.cat([torch.empty(HEADER.size, dtype=torch.uint8), *body])
     buffer = message.numpy().data
     payload = buffer[HEADER.size :]
     HEADER.pack_into(buffer, 0, MAGIC, VERSION, code, zlib.crc32(payload), len(payload))

@@ -11,10 +11,11 @@ from gossamer.runs import RunFolder
 from tests.runs.small import FILE
 
 SMALL = ["--task", FILE, "--workers", "3", "--batch-size", "4", "--steps", "6", "--quiet"]
+CHOCO = [*SMALL, "--gamma", "0.2"]  # a search would take longer than the run
 
 
 def test_simulate_report_export(gossamer, tmp_path):
-    code, said = gossamer("simulate", *SMALL, "--bandwidth", "1mbit", "--latency", "5ms", "--compute", "1ms")
+    code, said = gossamer("simulate", *CHOCO, "--bandwidth", "1mbit", "--latency", "5ms", "--compute", "1ms")
     assert code == 0, said
     assert "runs/small-choco-1" in said
     assert "modelled on a network of 1 Mbit/s, 5 ms" in said
@@ -123,8 +124,8 @@ def test_mistakes_end_in_one_line(gossamer, tmp_path, words, complaint):
 
 
 def test_runs_are_not_mixed_up(gossamer):
-    assert gossamer("simulate", *SMALL, "--out", "run")[0] == 0
-    code, said = gossamer("simulate", *SMALL, "--out", "run")
+    assert gossamer("simulate", *CHOCO, "--out", "run")[0] == 0
+    code, said = gossamer("simulate", *CHOCO, "--out", "run")
     assert (code, "already holds a run" in said) == (1, True)
     code, said = gossamer("train", "--resume", "run")
     assert "gossamer simulate --resume run" in said
@@ -134,7 +135,7 @@ def test_runs_are_not_mixed_up(gossamer):
 
 
 def test_what_may_change_on_the_way_changes(gossamer, tmp_path):
-    assert gossamer("simulate", *SMALL, "--out", "a b", "--checkpoint-every", "1")[0] == 0
+    assert gossamer("simulate", *CHOCO, "--out", "a b", "--checkpoint-every", "1")[0] == 0
     summary = tmp_path / "a b" / "summary.json"
     summary.write_text(summary.read_text().replace('"finished"', '"interrupted"'))
     code, said = gossamer("simulate", "--resume", "a b", "--keep", "5", "--quiet")
@@ -186,6 +187,6 @@ def test_help_teaches(gossamer):
 
 
 def test_tensorboard_files_are_written(gossamer, tmp_path):
-    code, said = gossamer("simulate", *SMALL, "--out", "run", "--tensorboard")
+    code, said = gossamer("simulate", *CHOCO, "--out", "run", "--tensorboard")
     assert code == 0, said
     assert list((tmp_path / "run/tensorboard").glob("events.*"))

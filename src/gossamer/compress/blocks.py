@@ -38,8 +38,8 @@ class Block:
 
     def pieces(self, values: Tensor, scales: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield every piece of the block's values and its scales, as views that broadcast."""
-        cut_values = torch.split(values, list(self.sizes))
-        cut_scales = torch.split(scales[self.first : self.first + sum(self.rows)], list(self.rows))
+        cut_values = torch.split_with_sizes(values, list(self.sizes))
+        cut_scales = torch.split_with_sizes(scales[self.first : self.first + sum(self.rows)], list(self.rows))
         for piece, column, rows in zip(cut_values, cut_scales, self.rows, strict=True):
             yield (piece, column) if rows == 1 else (piece.view(rows, -1), column.view(rows, 1))
 

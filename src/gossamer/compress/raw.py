@@ -47,12 +47,12 @@ class Part:
 
     def add(self, into: Tensor, values: Tensor, weight: float) -> None:
         """Add the values, given in one piece, to the part's places in the whole vector."""
-        runs = torch.split(values.to(into.device), list(self.cuts[self.first :: 2]))
+        runs = torch.split_with_sizes(values.to(into.device), list(self.cuts[self.first :: 2]))
         for place, run in zip(self._runs(into), runs, strict=True):
             place.add_(run, alpha=weight)
 
     def _runs(self, v: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(v, list(self.cuts))[self.first :: 2]
+        return torch.split_with_sizes(v, list(self.cuts))[self.first :: 2]
 
 
 class Parts(NamedTuple):
