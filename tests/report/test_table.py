@@ -106,6 +106,17 @@ def test_saving_is_claimed_only_where_there_is_a_result(make):
     assert "nothing was saved" in saving(rows([make("c", full=600_000)])[0])
 
 
+def test_labels_say_yes_and_no_in_words(make):
+    runs = [make("a", batch_size=8), make("b", batch_size=16), make("c", compressor="sign", overlap=True)]
+    runs.append(make("d", compressor="sign", overlap=False))
+    assert [label.split(", ")[1] for label in labels(runs)] == [
+        "batch size 8",
+        "batch size 16",
+        "overlap",
+        "not overlap",
+    ]
+
+
 def test_labels_are_different_and_say_why(make):
     runs = [make("a", seed=0), make("b", compressor=None), make("c"), make("d", lr=0.2), make("e", lr=0.2)]
     assert labels(runs) == [

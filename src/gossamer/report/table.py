@@ -69,7 +69,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
             for key in run.config
             if any(key not in o.config or o.config[key] != run.config[key] for o in alike)
         ]
-        settings = ", ".join(f"{key} {run.config[key]}" for key in differing[:2])
+        settings = ", ".join(_setting(key, run.config[key]) for key in differing[:2])
         texts.append(f"{run.label}, {settings}" if settings else run.label)
     if len(set(texts)) == len(runs):
         return texts
@@ -78,6 +78,11 @@ def labels(runs: Sequence[Run]) -> list[str]:
         for text, run in zip(texts, runs, strict=True)
     ]
     return [f"{text} #{i}" if texts.count(text) > 1 else text for i, text in enumerate(texts)]
+
+
+def _setting(key: str, value: object) -> str:
+    words = key.replace("_", " ")
+    return f"{words} {value}" if not isinstance(value, bool) else words if value else f"not {words}"
 
 
 def groups(runs: Sequence[Run]) -> dict[tuple[str, str], list[int]]:
