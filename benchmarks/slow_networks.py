@@ -19,6 +19,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -104,7 +105,7 @@ class Study:
                 for lr in LR_GRID
                 if method != ALONE
             ]
-            self._run(None, jobs, _curve)
+            self._run(None, jobs, partial(_curve, problem))
 
     def speeds(self, networks: Sequence[str], problems: Sequence[str], methods: Sequence[str]) -> None:
         """Measure steps in the lab."""
@@ -128,7 +129,7 @@ class Study:
                 continue
             work = self._job(problem, method, known["lr"], snapshots=True)
             work["config"]["steps"] = known["steps"]
-            self._run(network, [(f"whole|{problem}|{network}|{method}", work)], _curve)
+            self._run(network, [(f"whole|{problem}|{network}|{method}", work)], partial(_curve, problem))
 
     def learned(self, problem: str, method: str) -> dict[str, Any]:
         """Return the best learning rate and the steps to the goal."""
@@ -255,8 +256,8 @@ class Study:
             work_through(place, [work for _, work in missing], keep)
 
 
-def _curve(work: Job, outcome: Outcome) -> dict[str, Any]:
-    return {"curve": outcome.curve(Config(**work["config"]))}
+def _curve(problem: str, work: Job, outcome: Outcome) -> dict[str, Any]:
+    return {"curve": outcome.curve(Config(**work["config"]), PROBLEMS[problem].goal.reached)}
 
 
 def _speed(work: Job, outcome: Outcome) -> dict[str, Any]:

@@ -21,10 +21,13 @@ class Goal:
     target: float
     better: str  # higher or lower
 
+    def reached(self, metric: float) -> bool:
+        """Return whether this is good enough."""
+        return metric >= self.target if self.better == "higher" else metric <= self.target
+
     def steps(self, curve: list[dict[str, float]]) -> int | None:
         """Return the first step at which the average model was good enough."""
-        sign = 1 if self.better == "higher" else -1
-        reached = [at["step"] for at in curve if sign * (at["metric"] - self.target) >= 0]
+        reached = [at["step"] for at in curve if self.reached(at["metric"])]
         return int(reached[0]) if reached else None
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from benchmarks import choco_table_page
 from benchmarks.pages import fill, number, table
 from benchmarks.peers.crowd import Outcome
@@ -67,6 +69,25 @@ def test_a_step_takes_from_the_first_start_to_the_last_end():
     ]
     found = Outcome(answers, Path(), 0).speed()
     assert found == {"seconds": 1.0, "bytes": 200.0, "cpu seconds": pytest.approx(0.2), "steps": 10}
+
+
+def test_snapshots_are_judged_until_some_in_a_row_are_good_enough(tmp_path):
+    config = Config(task="digits", steps=1)
+    model = config.make_task().model()
+    start = torch.nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
+    (tmp_path / "snapshots").mkdir()
+    steps = range(10, 80, 10)
+    for step in steps:
+        for rank, shift in enumerate((-1, 1)):  # the average is the start
+            np.save(tmp_path / "snapshots" / f"0-{step}-{rank}.npy", start + np.float32(shift))
+    marks = [{"step": 0, "time": 5.0}, *({"step": step, "time": 5.0 + step} for step in steps)]
+    outcome = Outcome([[*marks, marks[-1]]] * 2, tmp_path, 0)
+    found = outcome.curve(config, lambda metric: metric >= 0)
+    expected = config.make_task().evaluate(model)["accuracy"]
+    assert found == [
+        {"step": s, "seconds": float(s), "metric": pytest.approx(expected)} for s in (10, 20, 30, 40)
+    ]
+    assert not list((tmp_path / "snapshots").iterdir())
 
 
 def test_whole_periods_are_measured_for_as_long_as_is_affordable():

@@ -21,6 +21,8 @@ from torch.nn.utils import vector_to_parameters
 from gossamer.runs import Config
 from gossamer.runs.launch import meeting_place
 
+IN_A_ROW = 4  # snapshots that are good enough
+
 Job = dict[str, Any]
 Answers = list[list[dict[str, Any]]]  # every worker's marks
 
@@ -129,8 +131,11 @@ class Outcome:
             "steps": steps,
         }
 
-    def curve(self, config: Config) -> list[dict[str, float]]:
-        """Return the metric of the average model at every snapshot, with the seconds until then."""
+    def curve(self, config: Config, reached: Callable[[float], bool]) -> list[dict[str, float]]:
+        """Return the metric of the average model at every snapshot, with the seconds until then.
+
+        Nobody looks further when some in a row were good enough: judging takes as long as training.
+        """
         task = config.make_task()
         model, begun = task.model(), min(marks[0]["time"] for marks in self.answers)
         parameters = [p for p in model.parameters() if p.requires_grad]
@@ -143,8 +148,10 @@ class Outcome:
             until = max(marks[k]["time"] for marks in self.answers) - begun
             metric = task.evaluate(model)[task.metric]
             found.append({"step": at["step"], "seconds": until, "metric": metric})
-            for path in self._snapshots(at["step"]):
-                path.unlink()
+            if len(found) >= IN_A_ROW and all(reached(x["metric"]) for x in found[-IN_A_ROW:]):
+                break
+        for path in (self.folder / "snapshots").glob(f"{self.number}-*"):
+            path.unlink()
         return found
 
     def _snapshots(self, step: int) -> list[Path]:
