@@ -219,9 +219,9 @@ def test_power_gossip_in_half_precision():
 
 
 def test_gamma_found_for_small_tensors_and_raw_policies_is_stable():
-    ring = topology.ring(4)
-    assert gossamer.tune_gamma(Choco(TopK(0.1, raw=4096)), ring) == gossamer.tune_gamma(
-        Choco(TopK(0.1)), ring
+    ring = topology.ring(8)
+    assert gossamer.tune_gamma(Choco(TopK(0.01, raw=4096)), ring) == gossamer.tune_gamma(
+        Choco(TopK(0.01)), ring
     )
     tensors = [torch.randn(19, generator=torch.Generator().manual_seed(i)) for i in range(8)]
     results = gossamer.simulate_average(tensors, algorithm="choco", compressor="topk:0.1")
