@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
-from statistics import median
 from typing import Any
 
 from benchmarks.peers.methods import METHODS
@@ -59,13 +58,21 @@ def beyond_the_limit(
 
 
 def ratios(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return how many times sooner Gossamer's best is there than DDP and than the best of its hooks."""
-    ours = {m: row["time"] for m, row in rows.items() if METHODS[m].ours and row["time"]}
-    hooks = {m: row["time"] for m, row in rows.items() if METHODS[m].hook is not None and row["time"]}
-    best, hook = min(ours, key=lambda m: ours[m]), min(hooks, key=lambda m: hooks[m])
+    """Return how many times sooner Gossamer's best is there than DDP, the best hook, the best of all else."""
+
+    def best(among: Callable[[str], bool]) -> str:
+        return min((m for m, row in rows.items() if among(m) and row["time"]), key=lambda m: rows[m]["time"])
+
+    ours = best(lambda m: METHODS[m].ours)
+    rivals = {
+        "DDP": "DDP",
+        "best hook": best(lambda m: METHODS[m].hook is not None),
+        "best of all else": best(lambda m: not METHODS[m].ours),
+    }
     return {
-        "Gossamer's best": best,
-        "sooner than DDP": median(rows["DDP"]["times"]) / median(rows[best]["times"]),
-        "DDP's best hook": hook,
-        "sooner than that": median(rows[hook]["times"]) / median(rows[best]["times"]),
+        "Gossamer's best": ours,
+        "sooner than": {
+            name: {"method": rival, "times": rows[rival]["time"] / rows[ours]["time"]}
+            for name, rival in rivals.items()
+        },
     }
