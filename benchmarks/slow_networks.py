@@ -16,6 +16,7 @@ whole    in the lab, until the accuracy is reached: that steps times seconds a s
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -146,6 +147,7 @@ class Study:
             times = [steps * s for s in measures["seconds"]] if steps else []
             limit = beyond_the_limit(middle["seconds"], compute, middle["bytes"], *NETWORKS[network])
             found[method] = {
+                "ours": METHODS[method].ours,
                 **middle,
                 "all seconds": measures["seconds"],
                 "times": times,
@@ -284,7 +286,11 @@ def main() -> None:
         study.speeds(list(CORNERS), ["CNN"], HEAT)
     if "whole" in given.parts:
         study.whole("10 Mbit/s, 20 ms", "CNN", WHOLE)
-    print(write("slow_networks", study.results(given.networks)))
+    try:
+        results = study.results(given.networks)
+    except KeyError as error:
+        sys.exit(f"results are not written yet: {error} has not been measured")
+    print(write("slow_networks", results))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.pages import fill, number, table
-from benchmarks.peers.methods import ALONE, METHODS
+from benchmarks.peers.methods import ALONE
 from benchmarks.record import FIGURES, RESULTS, ROOT
 from benchmarks.slow_networks import BANDWIDTHS, FREE, LATENCIES, NETWORKS
 
@@ -55,7 +55,7 @@ def network_table(found: Mapping[str, Any], network: str) -> str:
     ordered = sorted(rows, key=lambda m: rows[m]["time"] or float("inf"))
     lines = [
         [
-            f"**{method}**" if METHODS[method].ours else method,
+            f"**{method}**" if rows[method]["ours"] else method,
             number(rows[method]["time"]),
             number(1000 * rows[method]["seconds"]),
             number(rows[method]["bytes"] / 1000),
@@ -137,7 +137,7 @@ def draw_times(results: Mapping[str, Any], path: Path) -> None:
             rows = found["networks"][network]["rows"]
             names = [m for m in rows if m != ALONE]
             times = [rows[m]["time"] or np.nan for m in names]
-            colours = [OURS if METHODS[m].ours else THEIRS for m in names]
+            colours = [OURS if rows[m]["ours"] else THEIRS for m in names]
             axes.barh(range(len(names)), times, color=colours)
             axes.set(yticks=range(len(names)), yticklabels=names, xscale="log", title=network)
             axes.set_xlabel("s to the goal")
