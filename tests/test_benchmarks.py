@@ -99,7 +99,7 @@ def test_whole_periods_are_measured_for_as_long_as_is_affordable():
     assert affordable(seconds=0.1, period=1, budget=3.0) == 30
     assert affordable(seconds=0.4, period=4, budget=2.5) == 28
     assert affordable(seconds=1.0, period=1, budget=3.0) == 8
-    assert affordable(seconds=12.0, period=1, budget=3.0) == 3
+    assert affordable(seconds=12.0, period=1, budget=3.0) == 2
     assert affordable(seconds=12.0, period=4, budget=3.0) == 4
     assert affordable(seconds=0.001, period=1, budget=3.0) == 200
 

@@ -79,8 +79,10 @@ METHODS: dict[str, Method] = {
     "PowerGossip, rank 1, late": _ours("powergossip:1", overlap=True),
     "PowerGossip, rank 2": _ours("powergossip:2"),
     "PowerGossip, rank 2, late": _ours("powergossip:2", overlap=True),
-    f"CHOCO, sign, late, every {PERIOD} steps": _ours("choco", "sign", overlap=True, every=PERIOD),
-    f"PowerGossip, rank 1, late, every {PERIOD} steps": _ours("powergossip:1", overlap=True, every=PERIOD),
+    "CHOCO, sign, late, every 2 steps": _ours("choco", "sign", overlap=True, every=2),
+    "CHOCO, sign, late, every 4 steps": _ours("choco", "sign", overlap=True, every=4),
+    "PowerGossip, rank 2, late, every 2 steps": _ours("powergossip:2", overlap=True, every=2),
+    "PowerGossip, rank 2, late, every 4 steps": _ours("powergossip:2", overlap=True, every=4),
 }
 if find_spec("hivemind"):
     from benchmarks.peers.hivemind_row import Hivemind

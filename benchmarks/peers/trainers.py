@@ -16,9 +16,10 @@ PERIOD = 4  # steps between two averages, where they are not taken after every o
 
 
 class Trainer(ABC):
-    """One worker of one method; one of `period` steps is unlike the others."""
+    """One worker of one method; one of `period` steps is unlike the others, and so are the first ones."""
 
     period = 1
+    warm_up = 2  # connections are made, caches fill
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -48,6 +49,8 @@ class Alone(Trainer):
 
 class Ddp(Alone):
     """DistributedDataParallel, with or without a communication hook."""
+
+    warm_up = 3  # PowerSGD's hook compresses nothing in two steps
 
     def __init__(self, session: Session, hook: Callable[[DistributedDataParallel], None] | None) -> None:
         super().__init__(session)

@@ -29,7 +29,6 @@ from gossamer.runs.session import Session
 from gossamer.runs.worker import make_sampler
 from gossamer.transport import START_UP
 
-WARM_UP = 3  # steps, or a period, before the clock starts: connections, PowerSGD's first two steps, caches
 LONG = 2.0  # seconds; what takes longer is measured with fewer steps
 
 
@@ -56,7 +55,7 @@ class Worker:
         """Train and return the state of time, wire and processor at the steps that matter."""
         done, steps = 0, plan.steps
         if job["measure"]:
-            done = max(WARM_UP, trainer.period)
+            done = max(trainer.warm_up, 2 * trainer.period)
             steps = done + affordable(self._warm_up(trainer, plan, done), trainer.period, job["measure"])
         dist.barrier()
         marks = [mark(done)]
@@ -86,7 +85,7 @@ class Worker:
 
 def affordable(seconds: float, period: int, budget: float) -> int:
     """Return how many steps to measure if a period of them takes so long: whole periods."""
-    fewest = 3 if seconds > LONG * period else 8
+    fewest = 2 if seconds > LONG * period else 8
     steps = min(max(round(budget * period / seconds), fewest), 200)
     return -(-steps // period) * period
 
