@@ -8,16 +8,17 @@ The page's text is written by hand; what stands between its markers is written h
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.pages import fill, number, table
-from benchmarks.peers.methods import ALONE
+from benchmarks.peers.methods import ALONE, METHODS
 from benchmarks.record import FIGURES, RESULTS, ROOT
 from benchmarks.slow_networks import BANDWIDTHS, FREE, LATENCIES, NETWORKS
 
@@ -32,6 +33,17 @@ COLUMNS = (
     "CPU ms a step",
     "ms beyond the limit",
     "of it rendezvous",
+)
+SHOWN = (
+    "DDP",
+    "DDP, fp16 hook",
+    "DDP, PowerSGD hook, rank 2",
+    "averaging every 4 steps",
+    "D-PSGD",
+    "CHOCO, sign",
+    "CHOCO, sign, late",
+    "CHOCO, sign, late, every 2 steps",
+    "PowerGossip, rank 2, late",
 )
 RIVALS = ("× sooner than DDP", "than its best hook", "than the best of all else")
 OURS, THEIRS = "#0b6e4f", "#8a8f98"
@@ -128,22 +140,34 @@ def whole_table(found: Mapping[str, Any]) -> str:
     return table(["", "whole run, s", "steps × seconds a step"], lines)
 
 
-def draw_times(results: Mapping[str, Any], path: Path) -> None:
-    """Draw the time to the goal of all methods, a panel a network."""
-    found = results["CNN"]
+def draw_times(results: Mapping[str, Any], methods: Sequence[str], path: Path) -> None:
+    """Draw the time to the goal: a row of panels a task, a panel a network."""
     with mpl.rc_context({"font.size": 8}):
-        figure = Figure(figsize=(9, 4.6), layout="constrained")
-        for axes, network in zip(figure.subplots(1, len(SLOW), sharey=True), SLOW, strict=True):
-            rows = found["networks"][network]["rows"]
-            names = [m for m in rows if m != ALONE]
-            times = [rows[m]["time"] or np.nan for m in names]
-            colours = [OURS if rows[m]["ours"] else THEIRS for m in names]
-            axes.barh(range(len(names)), times, color=colours)
-            axes.set(yticks=range(len(names)), yticklabels=names, xscale="log", title=network)
-            axes.set_xlabel("s to the goal")
-            axes.spines[["top", "right"]].set_visible(False)
-        figure.axes[0].invert_yaxis()
+        height = len(results) * (0.7 + 0.16 * len(methods))
+        figure = Figure(figsize=(9, height), layout="constrained")
+        rows = figure.subplots(len(results), len(SLOW), sharey=True, squeeze=False)
+        for panels, (problem, found) in zip(rows, results.items(), strict=True):
+            for axes, network in zip(panels, SLOW, strict=True):
+                _draw_bars(axes, found["networks"][network]["rows"], methods)
+                axes.set_title(f"{problem}, {network}", fontsize=8)
+            panels[0].set_yticks(range(len(methods)), methods)
+        rows[0][0].invert_yaxis()
+        figure.supxlabel("seconds until the average model of 8 workers is good enough", fontsize=8)
         figure.savefig(path, dpi=150)
+
+
+def _draw_bars(axes: Axes, rows: Mapping[str, Any], methods: Sequence[str]) -> None:
+    """Draw a bar a method, with its length in words; one that has not learned enough has none."""
+    for y, method in enumerate(methods):
+        time = rows[method]["time"]
+        if time is not None:
+            axes.barh(y, time, color=OURS if rows[method]["ours"] else THEIRS)
+            axes.annotate(
+                number(time, 2), (time, y), (2, 0), textcoords="offset points", va="center", fontsize=6
+            )
+    axes.set_xscale("log")
+    axes.margins(x=0.15)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def draw_heat(cells: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path) -> None:
@@ -187,7 +211,9 @@ def main() -> None:
     record = json.loads((RESULTS / "slow_networks.json").read_text())
     results = record["results"]
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
-    draw_times(results, FIGURES / "slow_networks.png")
+    everything = [method for method in METHODS if method != ALONE]
+    draw_times(results, everything, FIGURES / "slow_networks_all.png")
+    draw_times({"wide MLP": results["wide MLP"]}, SHOWN, FIGURES / "slow_networks.png")
     draw_heat(results["CNN"]["heat"], FIGURES / "heat_map.png")
     draw_clock(results["CNN"], FIGURES / "clock_check.png")
 

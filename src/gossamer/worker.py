@@ -94,10 +94,21 @@ class Worker:
         compressor.add(into, own, self.layout, weight)
 
     def mix(self, compressor: Compressor, into: Tensor, own: Tensor, inbox: Mail, scale: float = 1.0) -> None:
-        """Do into += scale * sum_j w_ij C(v_j), own message included, always in rank order."""
-        for j, w in self.weights.items():
+        """Do into += scale * sum_j w_ij C(v_j), own message included."""
+        self._sum(compressor, into, own, inbox, {j: scale * w for j, w in self.weights.items()})
+
+    def pull(self, compressor: Compressor, into: Tensor, own: Tensor, inbox: Mail) -> None:
+        """Do into += sum_j w_ij C(v_j) - C(v_i)."""
+        row = self.weights
+        self._sum(compressor, into, own, inbox, {**row, self.rank: row[self.rank] - 1.0})
+
+    def _sum(
+        self, compressor: Compressor, into: Tensor, own: Tensor, inbox: Mail, weights: dict[int, float]
+    ) -> None:
+        """Add messages up, always in rank order."""
+        for j, w in weights.items():
             with blame(j):
-                compressor.add(into, own if j == self.rank else inbox[j], self.layout, scale * w)
+                compressor.add(into, own if j == self.rank else inbox[j], self.layout, w)
 
 
 @contextmanager

@@ -76,8 +76,7 @@ class Choco(Algorithm):
         q = worker.encode(C, x - x_hat)  #                 q   = Q(x - x^)
         inbox = yield worker.exchange(q)
         worker.add(C, x_hat, q)  #                         x^ += q
-        worker.mix(C, r, q, inbox)  #                      s  += sum_j w_ij q_j
-        worker.add(C, r, q, -1.0)
+        worker.pull(C, r, q, inbox)  #                     s  += sum_j w_ij q_j, with r = s - x^
         if self.order == "combine-then-adapt":
             worker.step()  #                               x  += u
         x.add_(r, alpha=number(self.gamma))  #             x  += gamma (s - x^)

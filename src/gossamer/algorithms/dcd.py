@@ -48,6 +48,5 @@ class DCD(Algorithm):
         own = worker.encode(C, r + u)  #                   z    = sum_j w_ij x^_j + u - x_i
         inbox = yield worker.exchange(own)
         worker.add(C, x_hat, own)  #                       x^_i += C(z_i)
-        worker.mix(C, r, own, inbox)  #                    x^_j += C(z_j), summed with w_ij
-        worker.add(C, r, own, -1.0)
+        worker.pull(C, r, own, inbox)  #                   x^_j += C(z_j), summed with w_ij, less x^_i
         x.copy_(x_hat)  #                                  x_i  = x^_i

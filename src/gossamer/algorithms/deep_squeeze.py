@@ -46,6 +46,5 @@ class DeepSqueeze(Algorithm):
         inbox = yield worker.exchange(own)
         worker.add(C, delta, own, -1.0)  #                 delta = v - C(v)
         pull = worker.zeros()  #                           apart, so that x is rounded once
-        worker.mix(C, pull, own, inbox)
-        worker.add(C, pull, own, -1.0)
+        worker.pull(C, pull, own, inbox)
         x.add_(pull, alpha=eta)  #                         x    += eta (sum_j w_ij C(v_j) - C(v_i))

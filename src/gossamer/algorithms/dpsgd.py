@@ -42,8 +42,7 @@ class DPSGD(Algorithm):
         own = worker.encode(C, worker.x)
         inbox = yield worker.exchange(own)
         pull = worker.zeros()
-        worker.mix(C, pull, own, inbox)
-        worker.add(C, pull, own, -1.0)  #                      sum_j w_ij x_j - x_i
+        worker.pull(C, pull, own, inbox)  #                    sum_j w_ij x_j - x_i
         if self.order == "combine-then-adapt":
             worker.step()  #                                   x += u
         worker.x.add_(pull, alpha=self.gamma)  #               x += gamma (sum_j w_ij x_j - x_i)

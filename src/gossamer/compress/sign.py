@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gossamer.compress.base import Compressor
-from gossamer.compress.bits import pack_planes, planes_nbytes, unpack_planes
+from gossamer.compress.bits import Ints, pack_planes, planes_nbytes
 from gossamer.compress.blocks import by_tensor
 from gossamer.layout import Layout
 from gossamer.wire import Reader
+
+_BYTES = np.arange(256, dtype=np.uint8)[:, None]
+EIGHT_SIGNS = (1 - 2.0 * np.unpackbits(_BYTES, axis=1, bitorder="little")).astype(np.float32)  # of every byte
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,13 @@ class Sign(Compressor):
     def accumulate(self, into: Tensor, payload: Reader, layout: Layout, weight: float) -> None:
         """Give every scale its signs."""
         scales = payload.values(len(layout.sizes), layout.scalar_dtype)
-        bits = unpack_planes(payload.bytes(planes_nbytes(layout.size, 1)), layout.size, 1)
-        signs = torch.from_numpy(bits).view(torch.int8).mul_(-2).add_(1)
+        packed = payload.bytes(planes_nbytes(layout.size, 1)).numpy()
         for block in by_tensor(layout):
-            values = block.multiply(block.of(signs).to(layout.scalar_dtype), scales)
-            block.of(into).add_(values.to(into.device), alpha=weight)
+            signs = _signs(packed, block.start, block.stop).to(layout.scalar_dtype)
+            block.of(into).add_(block.multiply(signs, scales).to(into.device), alpha=weight)
+
+
+def _signs(packed: Ints, start: int, stop: int) -> Tensor:
+    """Return the entries of a stretch as +1 and -1, eight at a time: looked up is sooner than computed."""
+    signs = torch.from_numpy(EIGHT_SIGNS.take(packed[start // 8 : -(-stop // 8)], axis=0)).view(-1)
+    return signs[start % 8 :][: stop - start]
