@@ -8,7 +8,7 @@ from gossamer.algorithms.base import Algorithm, Order, require_gamma, require_or
 from gossamer.compress import Identity
 from gossamer.worker import Round, Worker
 
-FULL_PRECISION = Identity()
+FULL_PRECISION = Identity(raw="never")  # all tensors in one piece
 
 
 @dataclass(frozen=True)
