@@ -8,7 +8,7 @@ The page's text is written by hand; what stands between its markers is written h
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,9 @@ from matplotlib.figure import Figure
 from benchmarks.pages import fill, number, table
 from benchmarks.peers.methods import ALONE, METHODS
 from benchmarks.record import FIGURES, RESULTS, ROOT
-from benchmarks.slow_networks import BANDWIDTHS, FREE, LATENCIES, NETWORKS
+from benchmarks.slow_networks_plan import BANDWIDTHS, LATENCIES, SLOW
 
 PAGE = ROOT / "docs" / "slow_networks.md"
-SLOW = [name for name in NETWORKS if name != FREE]
-CHECKED = ("all-reduce", "D-PSGD", "CHOCO, sign", "CHOCO, top 1 %", "PowerGossip, rank 1")
 COLUMNS = (
     "method",
     "s to the goal",
@@ -51,14 +49,15 @@ OURS, THEIRS = "#0b6e4f", "#8a8f98"
 
 def page(text: str, results: Mapping[str, Any]) -> str:
     """Return the page with the tables of these results."""
-    for problem, found in results.items():
+    tasks = results["tasks"]
+    for problem, found in tasks.items():
         for network in SLOW:
             text = fill(text, f"{problem}: {network}", network_table(found, network))
         text = fill(text, f"{problem}: learning", learning_table(found))
-    text = fill(text, "ratios", ratios_table(results))
-    text = fill(text, "clock", clock_table(results["CNN"]))
-    text = fill(text, "corners", corners_table(results["CNN"]))
-    return fill(text, "whole", whole_table(results["CNN"]))
+    text = fill(text, "ratios", ratios_table(tasks))
+    text = fill(text, "clock", comparison_table(results["clock"]))
+    text = fill(text, "corners", comparison_table(results["corners"]))
+    return fill(text, "whole", whole_table(results))
 
 
 def network_table(found: Mapping[str, Any], network: str) -> str:
@@ -103,40 +102,24 @@ def ratios_table(results: Mapping[str, Any]) -> str:
     return table(["network", "task", "Gossamer's best", *RIVALS], lines)
 
 
-def clock_table(found: Mapping[str, Any]) -> str:
-    """Return predicted and measured times of a step."""
-    rows = {network: found["networks"][network]["rows"] for network in SLOW[:3]}
-    return _modelled_and_measured(
-        (f"{network}: {method}", row["modelled"], row["seconds"])
-        for network in rows
-        for method, row in ((m, rows[network][m]) for m in CHECKED)
-    )
-
-
-def corners_table(found: Mapping[str, Any]) -> str:
-    """Return the same for the corners of the map."""
-    return _modelled_and_measured(
-        (f"{network}: {method}", cell["modelled"], cell["measured"])
-        for network, row in found["corners"].items()
-        for method, cell in row.items()
-    )
-
-
-def _modelled_and_measured(rows: Iterable[tuple[str, float, float]]) -> str:
+def comparison_table(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """Return modelled and measured times of a step, by network and method."""
     lines = [
-        [name, number(1e3 * modelled), number(1e3 * measured), f"{modelled / measured - 1:+.0%}"]
-        for name, modelled, measured in rows
+        [f"{network}: {method}", number(1e3 * times["modelled"]), number(1e3 * times["measured"]), difference]
+        for network, row in found.items()
+        for method, times in row.items()
+        for difference in [f"{times['modelled'] / times['measured'] - 1:+.0%}"]
     ]
     return table(["", "modelled, ms a step", "measured", "difference"], lines)
 
 
-def whole_table(found: Mapping[str, Any]) -> str:
+def whole_table(results: Mapping[str, Any]) -> str:
     """Return what whole runs took beside steps times seconds a step."""
     lines = []
-    for key, end in found["whole"].items():
-        network, method = key.split("|")
-        product = found["networks"][network]["rows"][method]["time"]
-        lines.append([f"{network}: {method}", number(end["seconds"]), number(product)])
+    for key, end in results["whole"].items():
+        problem, network, method = key.split("|")
+        product = results["tasks"][problem]["networks"][network]["rows"][method]["time"]
+        lines.append([f"{problem}, {network}: {method}", number(end["seconds"]), number(product)])
     return table(["", "whole run, s", "steps × seconds a step"], lines)
 
 
@@ -190,14 +173,15 @@ def draw_heat(cells: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path
         figure.savefig(path, dpi=150)
 
 
-def draw_clock(found: Mapping[str, Any], path: Path) -> None:
+def draw_clock(found: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path) -> None:
     """Draw predicted over measured times of a step."""
     with mpl.rc_context({"font.size": 8}):
         figure = Figure(figsize=(4, 3.6), layout="constrained")
         axes = figure.subplots()
-        for network, marker in zip(SLOW[:3], "os^", strict=True):
-            rows = [found["networks"][network]["rows"][m] for m in CHECKED]
-            measured, modelled = [r["seconds"] for r in rows], [r["modelled"] for r in rows]
+        for (network, row), marker in zip(found.items(), "os^", strict=True):
+            measured, modelled = (
+                [times[what] for times in row.values()] for what in ("measured", "modelled")
+            )
             axes.plot(measured, modelled, marker, label=network)
         ends = np.array(axes.get_xlim()).clip(0.02)
         axes.plot(ends, ends, color="black", lw=0.8)
@@ -208,14 +192,14 @@ def draw_clock(found: Mapping[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    record = json.loads((RESULTS / "slow_networks.json").read_text())
-    results = record["results"]
+    results = json.loads((RESULTS / "slow_networks.json").read_text())["results"]
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
     everything = [method for method in METHODS if method != ALONE]
-    draw_times(results, everything, FIGURES / "slow_networks_all.png")
-    draw_times({"wide MLP": results["wide MLP"]}, SHOWN, FIGURES / "slow_networks.png")
-    draw_heat(results["CNN"]["heat"], FIGURES / "heat_map.png")
-    draw_clock(results["CNN"], FIGURES / "clock_check.png")
+    tasks = results["tasks"]
+    draw_times(tasks, everything, FIGURES / "slow_networks_all.png")
+    draw_times({"wide MLP": tasks["wide MLP"]}, SHOWN, FIGURES / "slow_networks.png")
+    draw_heat(results["heat"], FIGURES / "heat_map.png")
+    draw_clock(results["clock"], FIGURES / "clock_check.png")
 
 
 if __name__ == "__main__":

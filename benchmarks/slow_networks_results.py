@@ -2,35 +2,176 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
+from statistics import median
 from typing import Any
 
-from benchmarks.peers.methods import METHODS
-from gossamer.network import bits_per_second, seconds
+from benchmarks.peers.methods import ALONE, METHODS
+from benchmarks.peers.model import predicted
+from benchmarks.record import Lines, found_gamma
+from benchmarks.slow_networks_plan import (
+    BANDWIDTHS,
+    CLOCKED,
+    CLOCKED_ON,
+    CORNERS,
+    FREE,
+    HEAT,
+    LATENCIES,
+    LR_GRID,
+    NETWORKS,
+    PROBLEMS,
+    REPETITIONS,
+    Goal,
+    N,
+)
+from gossamer.network import Network, bits_per_second, seconds
+from gossamer.runs import Config
 
-Lines = Mapping[str, Mapping[str, Any]]
+Known = Mapping[str, Mapping[str, Any]]  # the lines of the cache, by key
 
 
-@dataclass(frozen=True)
-class Goal:
-    """The metric to reach."""
+class Findings:
+    """What is known so far."""
 
-    target: float
-    better: str  # higher or lower
+    def __init__(self, cache: Lines) -> None:
+        self.cache = cache
 
-    def reached(self, metric: float) -> bool:
-        """Return whether this is good enough."""
-        return metric >= self.target if self.better == "higher" else metric <= self.target
+    def everything(
+        self, problems: Sequence[str], networks: Sequence[str], methods: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return all results, put together."""
+        return {
+            "tasks": {problem: self.task(problem, networks, methods) for problem in problems},
+            "clock": self.clock("CNN"),
+            "heat": self.heat("CNN"),
+            "corners": self.corners("CNN"),
+            "whole": {
+                key.split("|", 1)[1]: line["curve"][-1]
+                for key, line in self.cache.lines.items()
+                if key.startswith("whole|")
+            },
+        }
 
-    def steps(self, curve: list[dict[str, float]]) -> int | None:
-        """Return the first step at which the average model was good enough."""
-        reached = [at["step"] for at in curve if self.reached(at["metric"])]
-        return int(reached[0]) if reached else None
+    def task(self, problem: str, networks: Sequence[str], methods: Sequence[str]) -> dict[str, Any]:
+        """Return what is known of a task."""
+        goal = PROBLEMS[problem].goal
+        return {
+            "settings": json.loads(self.config(problem, "DDP", LR_GRID[0]).to_json()),
+            "goal": [goal.target, goal.better],
+            "learned": {m: self.learned(problem, m) for m in methods if m != ALONE},
+            "networks": {
+                network: {"rows": (rows := self.rows(problem, network, methods)), "ratios": ratios(rows)}
+                for network in networks
+            },
+        }
+
+    def learned(self, problem: str, method: str) -> dict[str, Any]:
+        """Return the best learning rate and the steps to the goal."""
+        return learned(self.cache.lines, problem, method, PROBLEMS[problem].goal, LR_GRID)
+
+    def rows(self, problem: str, network: str, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return what every method takes on a network."""
+        compute = self.seconds(problem, network, ALONE)
+        found = {}
+        for method in methods:
+            measures = measured(self.cache.lines, f"speed|{problem}|{network}|{method}")
+            middle = {what: median(values) for what, values in measures.items()}
+            steps = None if method == ALONE else self.learned(problem, method)["steps"]
+            times = [steps * s for s in measures["seconds"]] if steps else []
+            limit = beyond_the_limit(middle["seconds"], compute, middle["bytes"], *NETWORKS[network])
+            found[method] = {
+                "ours": METHODS[method].ours,
+                **middle,
+                "all seconds": measures["seconds"],
+                "times": times,
+                "time": median(times) if times else None,
+                "beyond the limit": limit,
+            }
+            if METHODS[method].ours:
+                free = self.seconds(problem, FREE, method)
+                modelled, pushed = (
+                    self.modelled(problem, method, *NETWORKS[network], free, rendezvous=rendezvous)
+                    for rendezvous in (True, False)
+                )
+                found[method] |= {"modelled": modelled, "rendezvous": modelled - pushed}
+        return found
+
+    def clock(self, problem: str) -> dict[str, dict[str, dict[str, float]]]:
+        """Return modelled and measured seconds of a step whose gradient is a pause."""
+        return {
+            network: {
+                method: self._compared(problem, method, network, NETWORKS[network], "clock")
+                for method in CLOCKED
+            }
+            for network in CLOCKED_ON
+        }
+
+    def corners(self, problem: str) -> dict[str, dict[str, dict[str, float]]]:
+        """Return modelled and measured seconds of a step at the corners of the map."""
+        return {
+            network: {method: self._compared(problem, method, network, limits, "speed") for method in HEAT}
+            for network, limits in CORNERS.items()
+        }
+
+    def heat(self, problem: str) -> dict[str, dict[str, dict[str, float]]]:
+        """Return the modelled seconds of a step: by bandwidth, latency and method."""
+        free = {method: self.seconds(problem, FREE, method) for method in HEAT}
+        return {
+            bandwidth: {
+                latency: {m: self.modelled(problem, m, bandwidth, latency, free[m]) for m in HEAT}
+                for latency in LATENCIES
+            }
+            for bandwidth in BANDWIDTHS
+        }
+
+    def seconds(self, problem: str, network: str, method: str, part: str = "speed") -> float:
+        """Return what a step takes."""
+        return median(measured(self.cache.lines, f"{part}|{problem}|{network}|{method}")["seconds"])
+
+    def modelled(
+        self,
+        problem: str,
+        method: str,
+        bandwidth: str,
+        latency: str,
+        free: float,
+        *,
+        rendezvous: bool = True,
+    ) -> float:
+        """Return what the clock predicts, from what the method takes where nothing is limited."""
+        links = Network.uniform(N, bandwidth, latency, rendezvous=rendezvous)
+        return predicted(self.config(problem, method, LR_GRID[0]), self.gamma(problem, method), links, free)
+
+    def gamma(self, problem: str, method: str) -> float | None:
+        """Return the consensus step size that `gamma="auto"` would find."""
+        if not METHODS[method].ours:
+            return None
+        config = self.config(problem, method, LR_GRID[0])
+        key = f"gamma|{problem}|{config.algorithm} {config.compressor}"
+        if key not in self.cache.lines:
+            self.cache.add({"key": key, "gamma": found_gamma(config)})
+        gamma: float | None = self.cache.lines[key]["gamma"]
+        return gamma
+
+    @staticmethod
+    def config(problem: str, method: str, lr: float) -> Config:
+        """Return a method's settings for a task."""
+        return replace(PROBLEMS[problem].config, lr=lr, **METHODS[method].settings)
+
+    def _compared(
+        self, problem: str, method: str, network: str, limits: tuple[str, str], part: str
+    ) -> dict[str, float]:
+        free = self.seconds(problem, FREE, method, part)
+        return {
+            "modelled": self.modelled(problem, method, *limits, free),
+            "measured": self.seconds(problem, network, method, part),
+        }
 
 
-def learned(lines: Lines, problem: str, method: str, goal: Goal, grid: tuple[float, ...]) -> dict[str, Any]:
+def learned(lines: Known, problem: str, method: str, goal: Goal, grid: tuple[float, ...]) -> dict[str, Any]:
     """Return the learning rate that reaches the goal first, and the steps it takes."""
     curves = {lr: lines[f"curve|{problem}|{method}|{lr}"] for lr in grid}
     steps = {lr: goal.steps(line["curve"]) for lr, line in curves.items() if not line.get("failed")}
@@ -39,11 +180,9 @@ def learned(lines: Lines, problem: str, method: str, goal: Goal, grid: tuple[flo
     return {"lr": best, "steps": None if best is None else reached[best], "steps by lr": dict(steps)}
 
 
-def measured(
-    lines: Lines, problem: str, network: str, method: str, repetitions: int
-) -> dict[str, list[float]]:
+def measured(lines: Known, name: str) -> dict[str, list[float]]:
     """Return what a step took in every repetition."""
-    keys = [f"speed|{problem}|{network}|{method}|{k}" for k in range(repetitions)]
+    keys = [f"{name}|{k}" for k in range(REPETITIONS)]
     sound = [lines[key] for key in keys if not lines[key].get("failed")]
     return {what: [line[what] for line in sound] for what in ("seconds", "bytes", "cpu seconds")}
 

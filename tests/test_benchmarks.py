@@ -14,7 +14,8 @@ from benchmarks.peers.crowd import Outcome
 from benchmarks.peers.model import predicted
 from benchmarks.peers.worker import affordable
 from benchmarks.record import RESULTS, Lines
-from benchmarks.slow_networks_results import Goal, beyond_the_limit, learned, ratios
+from benchmarks.slow_networks_plan import Goal
+from benchmarks.slow_networks_results import beyond_the_limit, learned, ratios
 
 from gossamer.network import OVERHEAD, Network
 from gossamer.runs import Config

@@ -49,14 +49,26 @@ class Loopback:
         return subprocess.Popen(list(argv), env={**os.environ, **own}, **keywords)
 
 
-def job(method: str, config: Config, gamma: float | None, *, measure: float = 0, snapshots: int = 0) -> Job:
-    """Return a job: the steps of a config, or as many as fit into `measure` seconds."""
+def job(
+    method: str,
+    config: Config,
+    gamma: float | None,
+    *,
+    measure: float = 0,
+    pause: float = 0,
+    snapshots: int = 0,
+) -> Job:
+    """Return a job: the steps of a config, or as many as fit into `measure` seconds.
+
+    With a pause, gradients are not computed but waited for.
+    """
     settings = json.loads(config.to_json())
     return {
         "method": method,
         "config": settings,
         "gamma": gamma,
         "measure": measure,
+        "pause": pause,
         "snapshots": snapshots,
     }
 

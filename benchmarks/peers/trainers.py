@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+import torch
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
 
 import gossamer
 from gossamer.runs import Config
 from gossamer.runs.session import Session
+from gossamer.tasks import Sampler, Task
 
 PERIOD = 4  # steps between two averages, where they are not taken after every one
+
+
+class Paused(Session):
+    """A session whose gradients take a pause instead of a processor, as if an accelerator made them."""
+
+    def __init__(self, config: Config, task: Task, sampler: Sampler, rank: int, pause: float) -> None:
+        super().__init__(config, task, sampler, rank)
+        self._pause = pause
+
+    def backward(self, step: int, lr: float) -> float:
+        """Wait, and put something small where gradients belong."""
+        time.sleep(self._pause)
+        for p in self.parameters.values():
+            p.grad = torch.full_like(p, 1e-3)
+        return 0.0
 
 
 class Trainer(ABC):

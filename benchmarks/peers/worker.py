@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.peers.methods import METHODS
-from benchmarks.peers.trainers import Trainer
+from benchmarks.peers.trainers import Paused, Trainer
 from gossamer.lab.namespaces import DEVICE
 from gossamer.runs import Config
 from gossamer.runs.plan import Plan
@@ -44,7 +45,8 @@ class Worker:
         config = Config(**job["config"])
         task = config.make_task()
         sampler = make_sampler(config, task)
-        session = Session(config, task, sampler, self.rank)
+        kind = partial(Paused, pause=job["pause"]) if job["pause"] else Session
+        session = kind(config, task, sampler, self.rank)
         plan = Plan.of(config, sampler)
         trainer = METHODS[job["method"]].trainer(session, config, job["gamma"])
         marks = self._train(trainer, plan, number, job)
