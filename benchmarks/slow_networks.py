@@ -35,8 +35,8 @@ from benchmarks.slow_networks_plan import (
     CLOCKED,
     CLOCKED_ON,
     CORNERS,
-    FREE,
     HEAT,
+    LOOPBACK,
     LR_GRID,
     NETWORKS,
     PAUSE,
@@ -68,7 +68,7 @@ class Study:
             for lr in LR_GRID
             if method != ALONE
         }
-        self._run(None, jobs, partial(_curve, problem))
+        self._run(LOOPBACK, jobs, partial(_curve, problem))
 
     def speeds(
         self, part: str, networks: Sequence[str], problems: Sequence[str], methods: Sequence[str]
@@ -109,7 +109,7 @@ class Study:
         config, gamma = self.findings.config(problem, method, lr), self.findings.gamma(problem, method)
         return job(method, config, gamma, measure=measure, pause=pause, snapshots=every)
 
-    def _run(self, network: str | None, jobs: Mapping[str, Job], read: Read) -> None:
+    def _run(self, network: str, jobs: Mapping[str, Job], read: Read) -> None:
         """Do what is missing, in a lab or on the machine as it is, and keep what `read` makes of it."""
         missing = {key: work for key, work in jobs.items() if key not in self.cache.lines}
         if not missing:
@@ -122,8 +122,8 @@ class Study:
             shown = line.get("seconds") or (line.get("curve") or ["failed"])[-1]
             print(line["key"], shown, flush=True)
 
-        lab = network and Lab(Scenario.uniform(N, *(NETWORKS | CORNERS)[network]))
-        with lab or nullcontext(Loopback(N)) as place:
+        limits = (NETWORKS | CORNERS).get(network)
+        with Lab(Scenario.uniform(N, *limits)) if limits else nullcontext(Loopback(N)) as place:
             work_through(place, list(missing.values()), keep)
 
 
@@ -149,7 +149,7 @@ def main() -> None:
     if "speeds" in given.parts:
         study.speeds("speed", given.networks, given.problems, given.methods)
     if "clock" in given.parts:
-        study.speeds("clock", [FREE, *CLOCKED_ON], ["CNN"], CLOCKED)
+        study.speeds("clock", [LOOPBACK, *CLOCKED_ON], ["CNN"], CLOCKED)
     if "corners" in given.parts:
         study.speeds("speed", list(CORNERS), ["CNN"], HEAT)
     if "whole" in given.parts:

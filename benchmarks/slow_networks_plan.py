@@ -11,6 +11,7 @@ N = 8
 REPETITIONS = 3
 LR_GRID = (0.03, 0.1, 0.3)
 BUDGET = 3.0  # seconds of one measurement
+LOOPBACK = "loopback"  # no lab: this machine as it is
 FREE = "no limit"
 NETWORKS = {
     FREE: ("unlimited", "0ms"),

@@ -20,6 +20,7 @@ from benchmarks.slow_networks_plan import (
     FREE,
     HEAT,
     LATENCIES,
+    LOOPBACK,
     LR_GRID,
     NETWORKS,
     PROBLEMS,
@@ -103,7 +104,7 @@ class Findings:
         """Return modelled and measured seconds of a step whose gradient is a pause."""
         return {
             network: {
-                method: self._compared(problem, method, network, NETWORKS[network], "clock")
+                method: self._compared(problem, method, network, NETWORKS[network], "clock", LOOPBACK)
                 for method in CLOCKED
             }
             for network in CLOCKED_ON
@@ -112,7 +113,9 @@ class Findings:
     def corners(self, problem: str) -> dict[str, dict[str, dict[str, float]]]:
         """Return modelled and measured seconds of a step at the corners of the map."""
         return {
-            network: {method: self._compared(problem, method, network, limits, "speed") for method in HEAT}
+            network: {
+                method: self._compared(problem, method, network, limits, "speed", FREE) for method in HEAT
+            }
             for network, limits in CORNERS.items()
         }
 
@@ -162,9 +165,9 @@ class Findings:
         return replace(PROBLEMS[problem].config, lr=lr, **METHODS[method].settings)
 
     def _compared(
-        self, problem: str, method: str, network: str, limits: tuple[str, str], part: str
+        self, problem: str, method: str, network: str, limits: tuple[str, str], part: str, without: str
     ) -> dict[str, float]:
-        free = self.seconds(problem, FREE, method, part)
+        free = self.seconds(problem, without, method, part)
         return {
             "modelled": self.modelled(problem, method, *limits, free),
             "measured": self.seconds(problem, network, method, part),
