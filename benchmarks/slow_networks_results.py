@@ -104,8 +104,7 @@ class Findings:
         """Return modelled and measured seconds of a step whose gradient is a pause."""
         return {
             network: {
-                method: self._compared(problem, method, network, NETWORKS[network], "clock", LOOPBACK)
-                for method in CLOCKED
+                method: self._compared(problem, method, network, "clock", LOOPBACK) for method in CLOCKED
             }
             for network in CLOCKED_ON
         }
@@ -113,10 +112,8 @@ class Findings:
     def corners(self, problem: str) -> dict[str, dict[str, dict[str, float]]]:
         """Return modelled and measured seconds of a step at the corners of the map."""
         return {
-            network: {
-                method: self._compared(problem, method, network, limits, "speed", FREE) for method in HEAT
-            }
-            for network, limits in CORNERS.items()
+            network: {method: self._compared(problem, method, network, "speed", FREE) for method in HEAT}
+            for network in CORNERS
         }
 
     def heat(self, problem: str) -> dict[str, dict[str, dict[str, float]]]:
@@ -164,9 +161,8 @@ class Findings:
         """Return a method's settings for a task."""
         return replace(PROBLEMS[problem].config, lr=lr, **METHODS[method].settings)
 
-    def _compared(
-        self, problem: str, method: str, network: str, limits: tuple[str, str], part: str, without: str
-    ) -> dict[str, float]:
+    def _compared(self, problem: str, method: str, network: str, part: str, without: str) -> dict[str, float]:
+        limits = (NETWORKS | CORNERS)[network]
         free = self.seconds(problem, without, method, part)
         return {
             "modelled": self.modelled(problem, method, *limits, free),
