@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -72,6 +73,24 @@ def test_start_values_and_buffers_come_from_worker_0():
     results = run_threads(5, work)
     assert all(torch.equal(x, results[0][0]) for x, _, _ in results)
     assert all((mean == 0).all() and count == 0 for _, mean, count in results)
+
+
+def test_a_start_that_all_have_is_not_sent():
+    def work(link, odd):
+        model = nn.Linear(100, 100)
+        for p in model.parameters():
+            nn.init.constant_(p, 0.5)
+        if link.rank == odd:
+            model.bias.data[7] += 1e-6
+        wrap(model, link)
+        return link.sent.total(), flat(model)
+
+    model_bytes = 4 * 101 * 100
+    for odd in (None, 0, 3):
+        results = run_threads(5, partial(work, odd=odd))
+        assert all(torch.equal(x, results[0][1]) for _, x in results)
+        sent = sum(count for count, _ in results)
+        assert sent > 4 * model_bytes if odd is not None else sent < model_bytes
 
 
 def test_consensus_is_the_exact_average_for_a_while():

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from gossamer import algorithms
 from gossamer.algorithms import Algorithm
 from gossamer.buffers import BufferPolicy, Buffers, saved_buffers
-from gossamer.collectives import broadcast
+from gossamer.collectives import broadcast, one_complaint
 from gossamer.compress import Compressor
 from gossamer.flat import FlatParameters, by_kind, flatten, joined, spread
 from gossamer.optimizer import DecentralizedOptimizer
@@ -52,7 +52,7 @@ def decentralize(
     `options` go to an algorithm given by its name: order="combine-then-adapt", sub_steps=2, ...
 
     Joins the given or the default process group, or torchrun's environment; without either it
-    trains alone. Parameters and buffers are broadcast from worker 0. `every=H` exchanges once in
+    trains alone. Parameters and buffers become those of worker 0. `every=H` exchanges once in
     H steps. `overlap` lets messages fly while the next gradient is computed, for algorithms in
     the order combine-then-adapt, with the same result. `buffers` says what `consensus()` does
     with BatchNorm statistics: "average" or "local". Workers that differ in a setting all stop
@@ -121,12 +121,31 @@ def _trained_and_frozen(
 
 @torch.no_grad()
 def _broadcast_start(flats: list[FlatParameters], others: dict[str, Tensor], link: Transport) -> None:
-    """Give every worker the values of worker 0: what is trained, what is frozen, and buffers."""
+    """Give every worker the values of worker 0: what is trained, what is frozen, and buffers.
+
+    Where all have them already, as from one seed or one file, only a digest is sent.
+    """
     groups = by_kind(others)
     vectors = joined(groups)
-    for v in [*(flat.x for flat in flats), *vectors]:
+    everything = [*(flat.x for flat in flats), *vectors]
+    if not _differ(everything, link):
+        return
+    for v in everything:
         run(broadcast(link.rank, link.size, v), link, "broadcast of the start values")
     spread(groups, vectors)
+
+
+def _differ(vectors: list[Tensor], link: Transport) -> bool:
+    """Return whether anybody has other bits than worker 0, the same answer everywhere."""
+    digest = hashlib.sha256()
+    for v in vectors:
+        digest.update(as_bytes(v).numpy().data)
+    own = torch.tensor(list(digest.digest()), dtype=torch.uint8)
+    reference = own.clone()
+    run(broadcast(link.rank, link.size, reference), link, "comparison of the start values")
+    complaint = (own != reference).any().to(torch.uint8).reshape(1)
+    run(one_complaint(link.rank, link.size, complaint), link, "comparison of the start values")
+    return bool(complaint)
 
 
 def _describe_optimizer(optimizer: Optimizer) -> dict[str, str]:
