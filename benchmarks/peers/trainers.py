@@ -38,6 +38,7 @@ class Trainer(ABC):
 
     period = 1
     warm_up = 2  # connections are made, caches fill
+    refill = 0  # steps after which messages are under way again: a barrier waits for those that were
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -72,7 +73,8 @@ class Ddp(Alone):
 
     def __init__(self, session: Session, hook: Callable[[DistributedDataParallel], None] | None) -> None:
         super().__init__(session)
-        session.model = model = DistributedDataParallel(session.model)
+        # All have the same start already; sending it takes minutes on the slowest networks.
+        session.model = model = DistributedDataParallel(session.model, init_sync=False)
         if hook is not None:
             hook(model)
 
@@ -99,6 +101,7 @@ class Gossamer(Trainer):
     def __init__(self, session: Session, config: Config, gamma: float | None) -> None:
         super().__init__(session)
         self.period = config.every
+        self.refill = config.every if config.overlap else 0
         self.optimizer = gossamer.decentralize(
             session.optimizer,
             session.model,

@@ -55,11 +55,15 @@ class Worker:
 
     def _train(self, trainer: Trainer, plan: Plan, number: int, job: dict[str, Any]) -> list[dict[str, Any]]:
         """Train and return the state of time, wire and processor at the steps that matter."""
-        done, steps = 0, plan.steps
+        warm, done, steps = 0, 0, plan.steps
         if job["measure"]:
-            done = max(trainer.warm_up, 2 * trainer.period)
-            steps = done + affordable(self._warm_up(trainer, plan, done), trainer.period, job["measure"])
+            warm = max(trainer.warm_up, 2 * trainer.period)
+            seconds = self._warm_up(trainer, plan, warm)
+            done = warm + trainer.refill
+            steps = done + affordable(seconds, trainer.period, job["measure"])
         dist.barrier()
+        for step in range(warm, done):
+            trainer.step(step, plan.lr(step))
         marks = [mark(done)]
         for step in range(done, steps):
             trainer.step(step, plan.lr(step))
