@@ -37,7 +37,6 @@ from benchmarks.slow_networks_plan import (
     CORNERS,
     HEAT,
     LOOPBACK,
-    LR_GRID,
     NETWORKS,
     PAUSE,
     PROBLEMS,
@@ -65,7 +64,7 @@ class Study:
         jobs = {
             f"curve|{problem}|{method}|{lr}": self._job(problem, method, lr, snapshots=True)
             for method in methods
-            for lr in LR_GRID
+            for lr in PROBLEMS[problem].grid
             if method != ALONE
         }
         self._run(LOOPBACK, jobs, partial(_curve, problem))
@@ -78,7 +77,7 @@ class Study:
             for network in networks:
                 jobs = {
                     f"{part}|{problem}|{network}|{method}|{repetition}": self._job(
-                        problem, method, LR_GRID[0], measure=BUDGET, pause=PAUSE if part == "clock" else 0
+                        problem, method, measure=BUDGET, pause=PAUSE if part == "clock" else 0
                     )
                     for problem in problems
                     for method in methods
@@ -99,7 +98,7 @@ class Study:
         self,
         problem: str,
         method: str,
-        lr: float,
+        lr: float | None = None,
         *,
         measure: float = 0,
         pause: float = 0,

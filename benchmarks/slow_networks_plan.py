@@ -9,7 +9,6 @@ from gossamer.runs import Config
 
 N = 8
 REPETITIONS = 3
-LR_GRID = (0.03, 0.1, 0.3)
 BUDGET = 3.0  # seconds of one measurement
 LOOPBACK = "loopback"  # no lab: this machine as it is
 FREE = "no limit"
@@ -69,15 +68,16 @@ class Problem:
     """A task with its settings and what is to be reached."""
 
     config: Config
+    grid: tuple[float, ...]  # learning rates
     goal: Goal
     snapshots: int  # steps between two looks at the average model
 
 
 FASHION = Config(task="fashion", workers=N, batch_size=32, steps=250, momentum=0.9)
 WIDE = replace(FASHION, task=str(ROOT / "benchmarks/peers/wide_mlp.py"), steps=160)
-TEXT = Config(task="text", model="gpt-tiny", workers=N, batch_size=8, steps=120)
+TEXT = Config(task="text", model="gpt-tiny", workers=N, batch_size=8, steps=120, optimizer="adamw")
 PROBLEMS = {
-    "CNN": Problem(replace(FASHION, model="cnn"), Goal(0.80, "higher"), 10),
-    "wide MLP": Problem(WIDE, Goal(0.80, "higher"), 10),
-    "GPT": Problem(TEXT, Goal(15.0, "lower"), 10),
+    "CNN": Problem(replace(FASHION, model="cnn"), (0.03, 0.1, 0.3), Goal(0.80, "higher"), 10),
+    "wide MLP": Problem(WIDE, (0.03, 0.1, 0.3), Goal(0.80, "higher"), 10),
+    "GPT": Problem(TEXT, (0.001, 0.003, 0.01), Goal(15.0, "lower"), 10),
 }

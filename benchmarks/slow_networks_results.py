@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.peers.methods import ALONE, METHODS
 from benchmarks.peers.model import predicted
-from benchmarks.record import Lines, found_gamma
+from benchmarks.record import ROOT, Lines, found_gamma
 from benchmarks.slow_networks_plan import (
     BANDWIDTHS,
     CLOCKED,
@@ -21,7 +21,6 @@ from benchmarks.slow_networks_plan import (
     HEAT,
     LATENCIES,
     LOOPBACK,
-    LR_GRID,
     NETWORKS,
     PROBLEMS,
     REPETITIONS,
@@ -58,10 +57,11 @@ class Findings:
 
     def task(self, problem: str, networks: Sequence[str], methods: Sequence[str]) -> dict[str, Any]:
         """Return what is known of a task."""
-        goal = PROBLEMS[problem].goal
+        goal, grid = PROBLEMS[problem].goal, PROBLEMS[problem].grid
         return {
-            "settings": json.loads(self.config(problem, "DDP", LR_GRID[0]).to_json()),
+            "settings": _settings(self.config(problem, "DDP")),
             "goal": [goal.target, goal.better],
+            "learning rates": grid,
             "learned": {m: self.learned(problem, m) for m in methods if m != ALONE},
             "networks": {
                 network: {"rows": (rows := self.rows(problem, network, methods)), "ratios": ratios(rows)}
@@ -71,7 +71,7 @@ class Findings:
 
     def learned(self, problem: str, method: str) -> dict[str, Any]:
         """Return the best learning rate and the steps to the goal."""
-        return learned(self.cache.lines, problem, method, PROBLEMS[problem].goal, LR_GRID)
+        return learned(self.cache.lines, problem, method, PROBLEMS[problem].goal, PROBLEMS[problem].grid)
 
     def rows(self, problem: str, network: str, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return what every method takes on a network."""
@@ -143,13 +143,13 @@ class Findings:
     ) -> float:
         """Return what the clock predicts, from what the method takes where nothing is limited."""
         links = Network.uniform(N, bandwidth, latency, rendezvous=rendezvous)
-        return predicted(self.config(problem, method, LR_GRID[0]), self.gamma(problem, method), links, free)
+        return predicted(self.config(problem, method), self.gamma(problem, method), links, free)
 
     def gamma(self, problem: str, method: str) -> float | None:
         """Return the consensus step size that `gamma="auto"` would find."""
         if not METHODS[method].ours:
             return None
-        config = self.config(problem, method, LR_GRID[0])
+        config = self.config(problem, method)
         key = f"gamma|{problem}|{config.algorithm} {config.compressor}"
         if key not in self.cache.lines:
             self.cache.add({"key": key, "gamma": found_gamma(config)})
@@ -157,8 +157,9 @@ class Findings:
         return gamma
 
     @staticmethod
-    def config(problem: str, method: str, lr: float) -> Config:
-        """Return a method's settings for a task."""
+    def config(problem: str, method: str, lr: float | None = None) -> Config:
+        """Return a method's settings for a task, with any learning rate if none is given."""
+        lr = PROBLEMS[problem].grid[0] if lr is None else lr
         return replace(PROBLEMS[problem].config, lr=lr, **METHODS[method].settings)
 
     def _compared(self, problem: str, method: str, network: str, part: str, without: str) -> dict[str, float]:
@@ -168,6 +169,12 @@ class Findings:
             "modelled": self.modelled(problem, method, *limits, free),
             "measured": self.seconds(problem, network, method, part),
         }
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """Return the settings of a task, with its file as it is found from the top of the repository."""
+    settings: dict[str, Any] = json.loads(config.to_json())
+    return settings | {"task": config.task.removeprefix(f"{ROOT}/")}
 
 
 def learned(lines: Known, problem: str, method: str, goal: Goal, grid: tuple[float, ...]) -> dict[str, Any]:
