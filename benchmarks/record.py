@@ -23,13 +23,13 @@ class Lines:
     """What has been computed, one JSON line each: long studies can be stopped and go on."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self._commit = path, commit()
         lines = path.read_text().splitlines() if path.is_file() else []
         self.lines: dict[str, dict[str, Any]] = {line["key"]: line for line in map(json.loads, lines)}
 
     def add(self, line: dict[str, Any]) -> None:
-        """Keep a line, on the disk too."""
-        self.lines[line["key"]] = line
+        """Keep a line, on the disk too, with the commit that this process was started from."""
+        self.lines[line["key"]] = line = {**line, "commit": self._commit}
         with self._path.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -47,7 +47,7 @@ def write(name: str, results: Any) -> Path:  # noqa: ANN401 - whatever a benchma
     """Write docs/results/NAME.json and return its path."""
     record = {
         "command": " ".join(["python", "-m", f"benchmarks.{name}", *sys.argv[1:]]),
-        "commit": _commit(),
+        "commit": commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "machine": f"{platform.machine()}, {platform.system()}",
@@ -59,7 +59,7 @@ def write(name: str, results: Any) -> Path:  # noqa: ANN401 - whatever a benchma
     return path
 
 
-def _commit() -> str:
+def commit() -> str:
     """Return the commit, with a + where the package's own files differ from it."""
 
     def git(*words: str) -> str:

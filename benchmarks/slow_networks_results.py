@@ -203,7 +203,10 @@ def beyond_the_limit(
 
 
 def ratios(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return how many times sooner Gossamer's best is there than DDP, the best hook, the best of all else."""
+    """Return how many times sooner Gossamer's best is there than DDP, its best hook and so on.
+
+    It is also compared with what is only decentralized, and with what is only quantized.
+    """
 
     def best(among: Callable[[str], bool]) -> str:
         return min((m for m, row in rows.items() if among(m) and row["time"]), key=lambda m: rows[m]["time"])
@@ -213,6 +216,8 @@ def ratios(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "DDP": "DDP",
         "best hook": best(lambda m: METHODS[m].hook is not None),
         "best of all else": best(lambda m: not METHODS[m].ours),
+        "D-PSGD": best(lambda m: METHODS[m].settings.get("algorithm") == "dpsgd"),
+        "quantized": "all-reduce, 8 bits",
     }
     return {
         "Gossamer's best": ours,

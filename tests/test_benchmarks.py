@@ -13,7 +13,7 @@ from benchmarks.pages import fill, number, table
 from benchmarks.peers.crowd import Outcome
 from benchmarks.peers.model import predicted
 from benchmarks.peers.worker import affordable
-from benchmarks.record import RESULTS, Lines
+from benchmarks.record import RESULTS, Lines, commit
 from benchmarks.slow_networks_plan import Goal
 from benchmarks.slow_networks_results import beyond_the_limit, learned, ratios
 
@@ -53,6 +53,8 @@ def test_ratios_compare_the_best_of_each_kind():
         "averaging every 4 steps": row(22, 22, 33),
         "CHOCO, sign": row(10, 11, 12),
         "D-PSGD": row(80, 81, 82),
+        "D-PSGD, late": row(77, 76, 78),
+        "all-reduce, 8 bits": row(44, 45, 43),
     }
     found = ratios(rows)
     assert found == {
@@ -61,6 +63,8 @@ def test_ratios_compare_the_best_of_each_kind():
             "DDP": {"method": "DDP", "times": pytest.approx(100 / 11)},
             "best hook": {"method": "DDP, fp16 hook", "times": pytest.approx(5)},
             "best of all else": {"method": "averaging every 4 steps", "times": pytest.approx(2)},
+            "D-PSGD": {"method": "D-PSGD, late", "times": pytest.approx(7)},
+            "quantized": {"method": "all-reduce, 8 bits", "times": pytest.approx(4)},
         },
     }
 
@@ -119,7 +123,7 @@ def test_what_the_clock_predicts_for_a_ring():
 def test_lines_are_kept_and_found_again(tmp_path):
     Lines(tmp_path / "runs.jsonl").add({"key": "a", "value": 1})
     Lines(tmp_path / "runs.jsonl").add({"key": "b", "value": 2})
-    assert Lines(tmp_path / "runs.jsonl").lines["b"]["value"] == 2
+    assert Lines(tmp_path / "runs.jsonl").lines["b"] == {"key": "b", "value": 2, "commit": commit()}
     assert len(Lines(tmp_path / "runs.jsonl").lines) == 2
 
 
