@@ -13,7 +13,7 @@ from torch.nn import Parameter
 
 from gossamer import algorithms
 from gossamer.algorithms import Algorithm, Choco
-from gossamer.collectives import exact_mean
+from gossamer.collectives import ring_mean
 from gossamer.compress import Compressor
 from gossamer.flat import flatten
 from gossamer.layout import Layout
@@ -155,9 +155,9 @@ def _disagreement(members: list[Member], n: int, together: Callable[[list[Round]
         signed = member.flats[0].x.detach().cpu().double() * signs
         sketches.append(torch.zeros(SKETCH, dtype=torch.float64).index_add_(0, bins, signed))
     means = [sketch.clone() for sketch in sketches]
-    together([exact_mean(member.rank, n, mean) for member, mean in zip(members, means, strict=True)])
+    together([ring_mean(member.rank, n, mean) for member, mean in zip(members, means, strict=True)])
     squares = [(a - b).square().sum().view(1) for a, b in zip(sketches, means, strict=True)]
-    together([exact_mean(member.rank, n, square) for member, square in zip(members, squares, strict=True)])
+    together([ring_mean(member.rank, n, square) for member, square in zip(members, squares, strict=True)])
     return float(squares[0].sqrt())
 
 

@@ -6,8 +6,7 @@ an exact average, rows gathered from all, a broadcast from worker 0, and agreeme
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
 
 import torch
 from torch import Tensor
@@ -18,20 +17,19 @@ from gossamer.worker import Mail, Post, Round, blame
 PLAIN = 0  # the wire code of a bare vector
 
 
-def exact_mean(rank: int, n: int, v: Tensor) -> Round:
+def ring_mean(rank: int, n: int, v: Tensor) -> Round:
     """Replace v by the exact average over all workers, the same bits everywhere.
 
-    Each worker adds up one of n pieces, which comes to it the way of `gather` backwards, and then
-    they gather what they have: 2 (n-1)/n of the vector a worker in all.
+    Ring all-reduce (Patarasuk and Yuan 2009): each of n pieces travels once around to be summed
+    and once more to be shared, 2 (n-1)/n of the vector a worker in all.
     """
-    pieces = v.tensor_split(n)
-    for hop in reversed(_hops(rank, n)):
-        kept = [pieces[i] for i in hop.known]
-        arrived = yield from _swap(hop.sender, [pieces[i] for i in hop.missing], hop.receiver, kept)
-        for piece, theirs in zip(kept, arrived, strict=True):
-            piece.add_(theirs)
-    pieces[rank].div_(n)
-    yield from gather(rank, n, pieces)
+    pieces = list(v.tensor_split(n))
+    right, left = (rank + 1) % n, (rank - 1) % n
+    for p in range(n - 1):
+        arriving = pieces[(rank - p - 1) % n]
+        arriving.add_((yield from _pass_on(pieces[(rank - p) % n], right, left, arriving)))
+    pieces[(rank + 1) % n].div_(n)
+    yield from gather(rank, n, [*pieces[1:], pieces[0]])  # worker i has completed piece i + 1
 
 
 def summable(v: Tensor) -> Tensor:
@@ -41,11 +39,10 @@ def summable(v: Tensor) -> Tensor:
 
 def gather(rank: int, n: int, rows: Sequence[Tensor]) -> Round:
     """Fill in all rows, of which each worker brings its own; rows[i] has the same length everywhere."""
-    for hop in _hops(rank, n):
-        missing = [rows[i] for i in hop.missing]
-        arrived = yield from _swap(hop.receiver, [rows[i] for i in hop.known], hop.sender, missing)
-        for row, theirs in zip(missing, arrived, strict=True):
-            row.copy_(theirs)
+    right, left = (rank + 1) % n, (rank - 1) % n
+    for p in range(n - 1):
+        arriving = rows[(rank - p - 1) % n]
+        arriving.copy_((yield from _pass_on(rows[(rank - p) % n], right, left, arriving)))
 
 
 def broadcast(rank: int, n: int, v: Tensor) -> Round:
@@ -53,10 +50,10 @@ def broadcast(rank: int, n: int, v: Tensor) -> Round:
     for k in range((n - 1).bit_length()):
         source, target = rank - (1 << k), rank + (1 << k)
         if rank < 1 << k and target < n:
-            yield _post({target: [v]}, {})
+            yield _post({target: v}, {})
         elif 0 <= source < 1 << k:
-            inbox = yield _post({}, {source: [v]})
-            v.copy_(_open(inbox, source, [v])[0])
+            inbox = yield _post({}, {source: v})
+            v.copy_(_open(inbox, source, v))
         else:
             yield Post({}, {})
 
@@ -66,66 +63,32 @@ def one_complaint(rank: int, n: int, complaint: Tensor) -> Round:
     for k in reversed(range((n - 1).bit_length())):
         source, target = rank + (1 << k), rank - (1 << k)
         if rank < 1 << k and source < n:
-            inbox = yield _post({}, {source: [complaint]})
-            (theirs,) = _open(inbox, source, [complaint])
+            inbox = yield _post({}, {source: complaint})
+            theirs = _open(inbox, source, complaint)
             if not complaint.any():
                 complaint.copy_(theirs)
         elif 0 <= target < 1 << k:
-            yield _post({target: [complaint]}, {})
+            yield _post({target: complaint}, {})
         else:
             yield Post({}, {})
     yield from broadcast(rank, n, complaint)
 
 
-@dataclass(frozen=True)
-class _Hop:
-    """A phase of gathering: whose rows are sent to whom, and whose come from whom."""
-
-    receiver: int
-    known: Sequence[int]
-    sender: int
-    missing: Sequence[int]
+def _pass_on(piece: Tensor, right: int, left: int, like: Tensor) -> Generator[Post, Mail, Tensor]:
+    inbox = yield _post({right: piece}, {left: like})
+    return _open(inbox, left, like)
 
 
-def _hops(rank: int, n: int) -> list[_Hop]:
-    """Return by which phases a worker gathers all rows, each of them once.
-
-    If n is a power of two, log2(n) phases in which pairs swap all they know (recursive doubling, Thakur,
-    Rabenseifner and Gropp 2005); else n-1 around a ring (Patarasuk and Yuan 2009).
-    """
-    if n & (n - 1):
-        right, left = (rank + 1) % n, (rank - 1) % n
-        return [_Hop(right, [(rank - p) % n], left, [(rank - p - 1) % n]) for p in range(n - 1)]
-    return [
-        _Hop(rank ^ half, _block(rank, half), rank ^ half, _block(rank ^ half, half))
-        for half in (1 << k for k in range(n.bit_length() - 1))
-    ]
+def _post(send: Mail, like: Mail) -> Post:
+    sealed = {peer: wire.seal(PLAIN, [v]) for peer, v in send.items()}
+    return Post(sealed, {peer: _nbytes(v) for peer, v in like.items()})
 
 
-def _block(rank: int, size: int) -> range:
-    """Return the block of so many neighbouring workers that this one is in."""
-    first = rank // size * size
-    return range(first, first + size)
-
-
-def _swap(
-    receiver: int, given: Sequence[Tensor], sender: int, like: Sequence[Tensor]
-) -> Generator[Post, Mail, list[Tensor]]:
-    """Send vectors to one worker and return those of another, which are shaped like these."""
-    inbox = yield _post({receiver: given}, {sender: like})
-    return _open(inbox, sender, like)
-
-
-def _post(send: Mapping[int, Sequence[Tensor]], like: Mapping[int, Sequence[Tensor]]) -> Post:
-    sealed = {peer: wire.seal(PLAIN, vectors) for peer, vectors in send.items()}
-    return Post(sealed, {peer: _nbytes(vectors) for peer, vectors in like.items()})
-
-
-def _open(inbox: Mail, peer: int, like: Sequence[Tensor]) -> list[Tensor]:
+def _open(inbox: Mail, peer: int, like: Tensor) -> Tensor:
     with blame(peer):
-        payload = wire.Reader(wire.unseal(inbox[peer], PLAIN, _nbytes(like)))
-    return [payload.values(v.numel(), v.dtype).view(v.shape).to(v.device) for v in like]
+        payload = wire.unseal(inbox[peer], PLAIN, _nbytes(like))
+    return wire.from_bytes(payload, like.dtype).view(like.shape).to(like.device)
 
 
-def _nbytes(vectors: Sequence[Tensor]) -> int:
-    return wire.HEADER.size + sum(v.numel() * v.dtype.itemsize for v in vectors)
+def _nbytes(v: Tensor) -> int:
+    return wire.HEADER.size + v.numel() * v.dtype.itemsize

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from gossamer.algorithms import Algorithm, AllReduce
 from gossamer.buffers import Buffers
-from gossamer.collectives import exact_mean, summable
+from gossamer.collectives import ring_mean, summable
 from gossamer.errors import GossamerError
 from gossamer.flat import FlatParameters
 from gossamer.member import Member
@@ -184,7 +184,7 @@ class DecentralizedOptimizer(Optimizer):
         total = summable(v)
         with self._marked_if_it_fails():
             run(
-                exact_mean(self.transport.rank, self.transport.size, total),
+                ring_mean(self.transport.rank, self.transport.size, total),
                 self.transport,
                 "average of all workers",
             )

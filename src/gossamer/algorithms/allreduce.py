@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gossamer.algorithms.base import Algorithm, require_common_start, take_compressor, warn_of_theory
-from gossamer.collectives import exact_mean
+from gossamer.collectives import ring_mean
 from gossamer.compress import Compressor
 from gossamer.compress.base import require_finite
 from gossamer.worker import Post, Round, Worker, blame
@@ -62,7 +62,7 @@ class AllReduce(Algorithm):
         """Replace v by the average of all workers' v, or of their C(v)."""
         if self.compressor is None:
             require_finite(v, worker.layout)
-            yield from exact_mean(worker.rank, worker.n, v)
+            yield from ring_mean(worker.rank, worker.n, v)
             return
         own = worker.encode(self.compressor, v)
         others = [j for j in range(worker.n) if j != worker.rank]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gossamer.algorithms import Algorithm
 from gossamer.clock import Clock
-from gossamer.collectives import exact_mean, gather, one_complaint, summable
+from gossamer.collectives import gather, one_complaint, ring_mean, summable
 from gossamer.decentralize import decentralize
 from gossamer.lockstep import lockstep
 from gossamer.optimizer import DecentralizedOptimizer
@@ -70,7 +70,7 @@ class Crew(ABC):
     def means(self, vectors: Sequence[Tensor]) -> list[Tensor]:
         """Return the exact average over all workers of a vector each, once a worker here."""
         totals = [summable(v) for v in vectors]
-        rounds = [exact_mean(s.rank, self.n, total) for s, total in zip(self.sessions, totals, strict=True)]
+        rounds = [ring_mean(s.rank, self.n, total) for s, total in zip(self.sessions, totals, strict=True)]
         self.drive(rounds, "average of all workers")
         return [total.to(v.dtype) for total, v in zip(totals, vectors, strict=True)]
 
