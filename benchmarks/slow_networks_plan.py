@@ -9,7 +9,7 @@ from gossamer.runs import Config
 
 N = 8
 REPETITIONS = 3
-BUDGET = 3.0  # seconds of one measurement
+BUDGET = 2.0  # seconds of one measurement
 LOOPBACK = "loopback"  # no lab: this machine as it is
 FREE = "no limit"
 NETWORKS = {
