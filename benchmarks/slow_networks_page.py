@@ -1,8 +1,8 @@
-"""Put docs/results/slow_networks.json into docs/slow_networks.md and its figures.
+"""Put docs/results/slow_networks.json into docs/slow_networks.md, its figures and README.md.
 
     python -m benchmarks.slow_networks_page
 
-The page's text is written by hand; what stands between its markers is written here.
+The pages' text is written by hand; what stands between their markers is written here.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from benchmarks.pages import fill, number, table
 from benchmarks.peers.methods import ALONE, METHODS
 from benchmarks.record import FIGURES, RESULTS, ROOT
 from benchmarks.slow_networks_plan import BANDWIDTHS, LATENCIES, SLOW
 
-PAGE = ROOT / "docs" / "slow_networks.md"
+PAGE, README = ROOT / "docs" / "slow_networks.md", ROOT / "README.md"
 COLUMNS = (
     "method",
     "s to the goal",
@@ -42,6 +44,7 @@ SHOWN = (
     "CHOCO, sign, late",
     "CHOCO, sign, late, every 2 steps",
     "PowerGossip, rank 2, late",
+    "PowerGossip, rank 2, late, every 4 steps",
 )
 RIVALS = (
     "times sooner than DDP",
@@ -66,6 +69,21 @@ def page(text: str, results: Mapping[str, Any]) -> str:
     text = fill(text, "clock", comparison_table(results["clock"]))
     text = fill(text, "corners", comparison_table(results["corners"]))
     return fill(text, "whole", whole_table(results))
+
+
+def readme(text: str, results: Mapping[str, Any]) -> str:
+    """Return README with how many times sooner Gossamer is there than DDP, its best hook, all else."""
+    tasks = results["tasks"]
+    lines = [
+        [network]
+        + [
+            " / ".join(number(ratio[name]["times"], 2) for name in ("DDP", *NAMED))
+            for found in tasks.values()
+            for ratio in [found["networks"][network]["ratios"]["sooner than"]]
+        ]
+        for network in SLOW
+    ]
+    return fill(text, "slow networks", table(["", *tasks], lines))
 
 
 def network_table(found: Mapping[str, Any], network: str) -> str:
@@ -106,8 +124,9 @@ def ratios_table(results: Mapping[str, Any]) -> str:
                 number(than["times"], 2) + (f" ({than['method']})" if name in NAMED else "")
                 for name, than in ratio["sooner than"].items()
             ]
-            lines.append([network, problem, ratio["Gossamer's best"], *times])
-    return table(["network", "task", "Gossamer's best", *RIVALS], lines)
+            least = number(ratio["DDP without a network"], 2)
+            lines.append([network, problem, ratio["Gossamer's best"], *times, least])
+    return table(["network", "task", "Gossamer's best", *RIVALS, "DDP without a network"], lines)
 
 
 def comparison_table(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
@@ -157,7 +176,9 @@ def _draw_bars(axes: Axes, rows: Mapping[str, Any], methods: Sequence[str]) -> N
                 number(time, 2), (time, y), (2, 0), textcoords="offset points", va="center", fontsize=6
             )
     axes.set_xscale("log")
-    axes.margins(x=0.15)
+    axes.set_xlim(1, 3 * max(row["time"] or 1 for row in rows.values()))  # all bars begin at a second
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -168,8 +189,8 @@ def draw_heat(cells: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path
     with mpl.rc_context({"font.size": 8}):
         figure = Figure(figsize=(7.2, 4.2), layout="constrained")
         axes = figure.subplots()
-        image = axes.imshow(np.log10(values), cmap="YlGnBu", aspect="auto")
-        dark = np.log10(values) > np.log10(values).mean()
+        axes.imshow(1000 * values, cmap="YlGnBu", aspect="auto", norm=LogNorm())
+        dark = np.log(values) > np.log(values).mean()
         for i, row in enumerate(best):
             for j, (method, seconds) in enumerate(row):
                 cell = cells[BANDWIDTHS[i]][LATENCIES[j]]
@@ -177,10 +198,13 @@ def draw_heat(cells: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path
                 text = "\n".join([method, f"{1000 * seconds:.0f} ms", *others])
                 color = "white" if dark[i, j] else "black"
                 axes.text(j, i, text, ha="center", va="center", fontsize=7, color=color)
-        axes.set(xticks=range(len(LATENCIES)), xticklabels=LATENCIES, xlabel="latency, one way")
-        axes.set(yticks=range(len(BANDWIDTHS)), yticklabels=BANDWIDTHS, ylabel="bandwidth of every worker")
+        axes.set_xticks(range(len(LATENCIES)), [latency.replace("ms", " ms") for latency in LATENCIES])
+        axes.set_yticks(
+            range(len(BANDWIDTHS)),
+            [b.replace("mbit", " Mbit/s").replace("gbit", " Gbit/s") for b in BANDWIDTHS],
+        )
+        axes.set(xlabel="latency, one way", ylabel="bandwidth of every worker")
         axes.set_title("The fastest method and its step, ring of 8, CNN of 105 866 parameters")
-        figure.colorbar(image, label="log10 of seconds a step")
         figure.savefig(path, dpi=150)
 
 
@@ -194,7 +218,8 @@ def draw_clock(found: Mapping[str, Mapping[str, Mapping[str, float]]], path: Pat
                 [times[what] for times in row.values()] for what in ("measured", "modelled")
             )
             axes.plot(measured, modelled, marker, label=network)
-        ends = np.array(axes.get_xlim()).clip(0.02)
+        known = [times["measured"] for row in found.values() for times in row.values()]
+        ends = np.array([0.8 * min(known), 1.25 * max(known)])
         axes.plot(ends, ends, color="black", lw=0.8)
         axes.fill_between(ends, 0.85 * ends, 1.15 * ends, color="black", alpha=0.1, label="within 15 %")
         axes.set(xscale="log", yscale="log", xlabel="measured, s a step", ylabel="modelled, s a step")
@@ -204,7 +229,8 @@ def draw_clock(found: Mapping[str, Mapping[str, Mapping[str, float]]], path: Pat
 
 def main() -> None:
     results = json.loads((RESULTS / "slow_networks.json").read_text())["results"]
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+    for path, filled in ((PAGE, page), (README, readme)):
+        path.write_text(filled(path.read_text(encoding="utf-8"), results), encoding="utf-8")
     everything = [method for method in METHODS if method != ALONE]
     tasks = results["tasks"]
     draw_times(tasks, everything, FIGURES / "slow_networks_all.png")

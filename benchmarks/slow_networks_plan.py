@@ -8,6 +8,7 @@ from benchmarks.record import ROOT
 from gossamer.runs import Config
 
 N = 8
+CORES = 2  # of the machine on which all of this was measured
 REPETITIONS = 3
 BUDGET = 2.0  # seconds of one measurement
 LOOPBACK = "loopback"  # no lab: this machine as it is

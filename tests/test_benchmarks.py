@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from benchmarks import choco_table_page
+from benchmarks import choco_table_page, slow_networks_page
 from benchmarks.pages import fill, number, table
 from benchmarks.peers.crowd import Outcome
 from benchmarks.peers.model import predicted
@@ -46,8 +46,8 @@ def test_ratios_compare_the_best_of_each_kind():
         return {"times": list(times), "time": sorted(times)[len(times) // 2] if times else None}
 
     rows = {
-        "no communication": row(),
-        "DDP": row(90, 100, 110),
+        "no communication": row() | {"seconds": 0.5},
+        "DDP": row(90, 100, 110) | {"seconds": 10.0},
         "DDP, fp16 hook": row(60, 50, 55),
         "DDP, PowerSGD hook, rank 1": row(),
         "averaging every 4 steps": row(22, 22, 33),
@@ -59,6 +59,7 @@ def test_ratios_compare_the_best_of_each_kind():
     found = ratios(rows)
     assert found == {
         "Gossamer's best": "CHOCO, sign",
+        "DDP without a network": 20.0,
         "sooner than": {
             "DDP": {"method": "DDP", "times": pytest.approx(100 / 11)},
             "best hook": {"method": "DDP, fp16 hook", "times": pytest.approx(5)},
@@ -135,6 +136,16 @@ def test_pages():
         fill(text, "y", "new")
     assert table(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | ---: |\n| 1 | 2 |"
     assert [number(x) for x in (None, 0.01234, 12.345, 1234.5, 3)] == ["–", "0.0123", "12.3", "1234", "3"]
+
+
+def test_the_pages_of_the_comparison_show_its_results():
+    results = json.loads((RESULTS / "slow_networks.json").read_text())["results"]
+    for path, filled in (
+        (slow_networks_page.PAGE, slow_networks_page.page),
+        (slow_networks_page.README, slow_networks_page.readme),
+    ):
+        written = path.read_text(encoding="utf-8")
+        assert filled(written, results) == written
 
 
 def test_the_page_of_the_study_shows_its_results():
