@@ -141,10 +141,8 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     given = parser.parse_args()
     torch.set_num_threads(1)
-    for problem in given.problems:
-        PROBLEMS[
-            problem
-        ].config.make_task()  # here it says which data it lacks, in the workers nobody would hear
+    for problem in given.problems:  # what data is missing is said here; in the workers nobody would hear it
+        PROBLEMS[problem].config.make_task()
     study = Study(Lines(given.cache))
     if "curves" in given.parts:
         for problem in given.problems:
