@@ -43,7 +43,13 @@ PAUSE = 0.05  # seconds
 CLOCKED = ("all-reduce", "D-PSGD", "CHOCO, sign", "CHOCO, top 1 %", "PowerGossip, rank 1")
 CLOCKED_ON = SLOW[:3]
 
-WHOLE = ("DDP", "DDP, fp16 hook", "CHOCO, sign, late", "PowerGossip, rank 2, late")
+WHOLE = (
+    "DDP",
+    "DDP, fp16 hook",
+    "averaging every 4 steps",
+    "CHOCO, sign, every 4 steps",
+    "CHOCO, sign, late, every 2 steps",
+)
 WHOLE_ON = "10 Mbit/s, 20 ms"
 
 
