@@ -42,8 +42,9 @@ SHOWN = (
     "D-PSGD",
     "CHOCO, sign",
     "CHOCO, sign, late",
-    "CHOCO, sign, late, every 2 steps",
+    "CHOCO, sign, every 4 steps",
     "PowerGossip, rank 2, late",
+    "PowerGossip, rank 2, every 4 steps",
     "PowerGossip, rank 2, late, every 4 steps",
 )
 RIVALS = (
