@@ -40,11 +40,6 @@ class Task:
             X = X + self.u(X)
         return X
 
-    def U(self, X: Matrix) -> Matrix:
-        """Return what all the steps of a round do from X on."""
-        Y = self.local(X)
-        return Y + self.u(Y) - X
-
 
 def sgd(lr: float) -> Callable[[Matrix, Matrix], Matrix]:
     return lambda X, g: -lr * g
@@ -90,26 +85,29 @@ def allreduce(task: Task, C: Compress = exact) -> Iterator[Matrix]:
             mean = rows(C, t, task.G(X)).mean(0)
             X = X + task.displace(X, np.tile(mean, (len(X), 1)))
         else:
-            X = X + rows(C, t, task.U(X)).mean(0)
+            Y = task.local(X)
+            Y = Y + task.u(Y)
+            X = X + rows(C, t, Y - X).mean(0)
         yield X
 
 
 def dpsgd(task: Task, order: str = COMBINE_FIRST, gamma: float = 1.0) -> Iterator[Matrix]:
     X = task.X
     for t in count():
-        U, W = task.U(X), task.W(t)
+        X, W = task.local(X), task.W(t)
         if order == ADAPT_FIRST:
-            X = X + U
+            X = X + task.u(X)
             X = (1 - gamma) * X + gamma * W @ X
         else:
-            X = (1 - gamma) * X + gamma * W @ X + U
+            X = (1 - gamma) * X + gamma * W @ X + task.u(X)
         yield X
 
 
 def naive(task: Task, C: Compress) -> Iterator[Matrix]:
     X = task.X
     for t in count():
-        X = task.W(t) @ rows(C, t, X) + task.U(X)
+        X = task.local(X)
+        X = task.W(t) @ rows(C, t, X) + task.u(X)
         yield X
 
 
@@ -117,7 +115,8 @@ def dcd(task: Task, C: Compress) -> Iterator[Matrix]:
     """x̂ = x after every round: with local steps, u is all that the optimizer did since then."""
     X = task.X
     for t in count():
-        U = task.U(X)
+        Y = task.local(X)
+        U = Y + task.u(Y) - X
         X = X + rows(C, t, task.W(t) @ X + U - X)
         yield X
 
@@ -126,7 +125,8 @@ def ecd(task: Task, C: Compress, *, only_sent: bool = False) -> Iterator[Matrix]
     """`only_sent` makes a public implementation's mistake: other coordinates of x̃ stay as they are."""
     X, X_tilde = task.X, task.X
     for t in count(1):
-        U = task.U(X)
+        Y = task.local(X)
+        U = Y + task.u(Y) - X
         X_plus = task.W(t - 1) @ X_tilde + U
         Z = rows(C, t - 1, (1 - t / 2) * X + (t / 2) * X_plus)
         moved = (1 - 2 / t) * X_tilde + (2 / t) * Z
@@ -141,14 +141,14 @@ def choco(
     X = task.X
     X_hat = X if x_hat == "start" else np.zeros_like(X)
     for t in count():
-        U, W = task.U(X), task.W(t)
+        X, W = task.local(X), task.W(t)
         if order == ADAPT_FIRST:
-            X = X + U
+            X = X + task.u(X)
             X_hat = X_hat + rows(C, t, X - X_hat)
             X = X + gamma * (W @ X_hat - X_hat)
         else:
             X_hat = X_hat + rows(C, t, X - X_hat)
-            X = X + U
+            X = X + task.u(X)
             X = X + gamma * (W @ X_hat - X_hat)
         yield X
 
@@ -156,7 +156,8 @@ def choco(
 def deep_squeeze(task: Task, C: Compress, gamma: float) -> Iterator[Matrix]:
     X, delta = task.X, np.zeros_like(task.X)
     for t in count():
-        X = X + task.U(X)
+        X = task.local(X)
+        X = X + task.u(X)
         V = X + delta
         CV = rows(C, t, V)
         delta = V - CV
@@ -182,7 +183,8 @@ def power_gossip(
     factors: dict[Edge, Factors] = {}
     done: dict[Edge, int] = {}
     for t in count():
-        U, W = task.U(X), task.W(t)
+        X, W = task.local(X), task.W(t)
+        U = task.u(X)
         X = X + U if order == ADAPT_FIRST else X.copy()
         edges = [(lo, hi) for hi in range(len(W)) for lo in range(hi) if W[lo, hi] > 0]
         for sub_step in range(sub_steps):

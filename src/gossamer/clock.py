@@ -35,7 +35,6 @@ class Clock:
         self.network = network
         self._times = [0.0] * network.n
         self._drained = [0.0] * network.n  # when each downlink was through with the last phase
-        self._free = [0.0] * network.n  # when each worker was through with the last phase
 
     @property
     def times(self) -> list[float]:
@@ -49,26 +48,20 @@ class Clock:
 
     def state(self) -> dict[str, list[float]]:
         """Return what a checkpoint must hold for the clock to go on."""
-        return {"times": list(self._times), "drained": list(self._drained), "free": list(self._free)}
+        return {"times": list(self._times), "drained": list(self._drained)}
 
     def load_state(self, state: dict[str, list[float]]) -> None:
         """Go on from a saved state."""
         self._times, self._drained = list(state["times"]), list(state["drained"])
-        self._free = list(state.get("free", self._times))  # older checkpoints do without
 
     def compute(self, seconds: float | Sequence[float]) -> None:
         """Let every worker work by itself: all equally long, or each as long as its entry says."""
         self._times = self._after(seconds)
 
     def step(self, phases: Sequence[Sequence[Post]], compute: float, *, early: bool) -> None:
-        """Let all workers compute and talk.
-
-        `early` lets a round's first messages fly from the end of the round before, while workers compute.
-        """
+        """Let all workers compute and talk; `early` lets the first messages fly while they compute."""
         if early and phases:
-            worked = [t - free for t, free in zip(self._after(compute), self._free, strict=True)]
-            self._times = self._free
-            self.phase(phases[0], worked)
+            self.phase(phases[0], compute)
         else:
             self.compute(compute)
         for posts in phases[1:] if early else phases:
@@ -96,7 +89,7 @@ class Clock:
                 in_turn = self._drained[j] + sum(bits for *_, bits in pieces) / rate
                 self._drained[j] = max(in_turn, drained(pieces, rate))
                 going_on[j] = max(going_on[j], self._drained[j])
-        self._times = self._free = going_on
+        self._times = going_on
 
     def _message(self, i: int, j: int, nbytes: int, receiver: Post) -> Message:
         assert receiver.expect.get(i) == nbytes, f"worker {j} does not expect {nbytes} bytes from {i}"

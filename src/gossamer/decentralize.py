@@ -53,7 +53,7 @@ def decentralize(
 
     Joins the given or the default process group, or torchrun's environment; without either it
     trains alone. Parameters and buffers become those of worker 0. `every=H` exchanges once in
-    H steps. `overlap` lets messages fly while the next H gradients are computed, for algorithms in
+    H steps. `overlap` lets messages fly while the next gradient is computed, for algorithms in
     the order combine-then-adapt, with the same result. `buffers` says what `consensus()` does
     with BatchNorm statistics: "average" or "local". Workers that differ in a setting all stop
     with a MismatchError; a peer silent for `deadline` seconds raises a PeerTimeout.

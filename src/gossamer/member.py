@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from gossamer.algorithms import Algorithm
 from gossamer.flat import FlatParameters, without_gradients
@@ -40,8 +39,6 @@ class Member:
         algorithm.require(topology)
         self.rank, self.algorithm, self.every = rank, algorithm, every
         self.steps = 0  # optimizer steps done
-        self._starts: list[Tensor] = []  # x before the local steps of this period, for early rounds
-        self._ends: list[Tensor] = []  # and after them, while a round is shown the start
         self._step = step
         self.flats = flats
         self.workers = [
@@ -73,51 +70,19 @@ class Member:
 
     def round(self) -> Round:
         """Return this step: a round, or a local step as a round without phases."""
+        self._require_in_place()
         if self.next_step_exchanges:
-            yield from self.exchange()
+            rounds = zip(self.workers, self.states, strict=True)
+            yield from together([self.algorithm.round(worker, state) for worker, state in rounds])
+            for worker in self.workers:
+                worker.t += 1
         else:
-            self.local_step()
-
-    def local_step(self) -> None:
-        """Do a step of a period that is not its last."""
-        self._require_in_place()
-        if self.algorithm.early and self.steps % self.every == 0:
-            self._starts = [flat.x.clone() for flat in self.flats]
-        self._step()
-        self.steps += 1
-
-    def exchange(self) -> Round:
-        """Return the round of this period, whose last step is in it.
-
-        An early round tells of x as it was before the period's local steps, so that it may begin with
-        the period and its messages fly until the last step; its own step is all that was done since then.
-        """
-        self._require_in_place()
-        rounds = zip(self.workers, self.states, strict=True)
-        r = together([self.algorithm.round(worker, state) for worker, state in rounds])
-        self._to_the_start()
-        try:
-            post = advance(r, None)
-        finally:
-            self._to_the_end()
-        if post is not None:
-            inbox = yield post
-            self._to_the_start()
-            while (post := advance(r, inbox)) is not None:
-                inbox = yield post
-        self._starts, self._ends = [], []
-        for worker in self.workers:
-            worker.t += 1
+            self._step()
         self.steps += 1
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint must hold beside parameters and optimizer."""
-        return {
-            "rank": self.rank,
-            "steps": self.steps,
-            "states": [dump(state) for state in self.states],
-            "starts": [x.clone() for x in self._starts],
-        }
+        return {"rank": self.rank, "steps": self.steps, "states": [dump(state) for state in self.states]}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Take up a saved state."""
@@ -129,9 +94,6 @@ class Member:
         parts = zip(self.states, saved["states"], self.flats, strict=True)
         self.states = [load(type(state), dumped, flat.x.device) for state, dumped, flat in parts]
         self.steps = saved["steps"]
-        starts = saved.get("starts", [])  # older checkpoints have none
-        self._starts = [x.to(flat.x.device) for x, flat in zip(starts, self.flats, strict=bool(starts))]
-        self._ends = []
         for worker in self.workers:
             worker.t = self.rounds
 
@@ -139,27 +101,9 @@ class Member:
         """Step one dtype's parameters: the others' gradients are hidden from the optimizer meanwhile."""
         others = [p for i, f in enumerate(self.flats) if i != which for p in f.parameters.values()]
         hidden = without_gradients(others)
-        if self._ends:  # all steps of the period are one step of the round
-            self.flats[which].x.add_(self._ends[which] - self._starts[which])
         self._step()
         for p, grad in hidden.items():
             p.grad = grad
-
-    def _to_the_start(self) -> None:
-        """Put x back to where the period began, if local steps have moved it since."""
-        if self._starts:
-            self._ends = [flat.x.clone() for flat in self.flats]
-            self._put(self._starts)
-
-    def _to_the_end(self) -> None:
-        """Undo that."""
-        if self._ends:
-            self._put(self._ends)
-            self._ends = []
-
-    def _put(self, xs: list[Tensor]) -> None:
-        for flat, x in zip(self.flats, xs, strict=True):
-            flat.x.copy_(x)
 
     def _require_in_place(self) -> None:
         for flat in self.flats:

@@ -95,12 +95,11 @@ class DecentralizedOptimizer(Optimizer):
                 loss = closure()
         self._closure = closure and self._first_known(loss, closure)
         with self._marked_if_it_fails():
-            if self.overlap:
-                self._flight = self._flight or self._begin()  # nothing is under way after a start
-            if self._member.next_step_exchanges:
-                self._exchange()
-            else:
-                self._member.local_step()
+            flight = self._flight or self._begin()
+            self._flight = None
+            self.sent.update(flight.finish())
+            if self.overlap and self._member.next_step_exchanges:
+                self._flight = self._begin()
         return loss
 
     @contextmanager
@@ -171,15 +170,8 @@ class DecentralizedOptimizer(Optimizer):
         self._abandon()
         self.transport.close()
 
-    def _exchange(self) -> None:
-        flight = self._flight or self._begin()
-        self._flight = None
-        self.sent.update(flight.finish())
-        if self.overlap:
-            self._flight = self._begin()
-
     def _begin(self) -> Flight:
-        return Flight(self._member.exchange(), self.transport, f"round {self.rounds + 1}")
+        return Flight(self._member.round(), self.transport, f"round {self.rounds + 1}")
 
     def _abandon(self) -> None:
         if self._flight is not None:

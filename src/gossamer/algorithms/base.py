@@ -34,8 +34,7 @@ class Algorithm(ABC):
     def early(self) -> bool:
         """Whether the first phase needs no gradient and changes nothing before its mail arrives.
 
-        Such a round may be started before the gradient is computed, with the same result; with local
-        steps before the first of them, and `worker.step` then does them all.
+        Such a round may be started before the gradient is computed, with the same result.
         """
         return False
 
