@@ -23,6 +23,7 @@ from benchmarks.pages import fill, number, table
 from benchmarks.peers.methods import ALONE, METHODS
 from benchmarks.record import FIGURES, RESULTS, ROOT
 from benchmarks.slow_networks_plan import BANDWIDTHS, LATENCIES, SLOW
+from gossamer.network import bits_per_second, seconds, show_rate, show_time
 
 PAGE, README = ROOT / "docs" / "slow_networks.md", ROOT / "README.md"
 COLUMNS = (
@@ -85,6 +86,9 @@ def readme(text: str, results: Mapping[str, Any]) -> str:
         for network in SLOW
     ]
     return fill(text, "slow networks", table(["", *tasks], lines))
+
+
+PAGES = {PAGE: page, README: readme}
 
 
 def network_table(found: Mapping[str, Any], network: str) -> str:
@@ -186,24 +190,21 @@ def _draw_bars(axes: Axes, rows: Mapping[str, Any], methods: Sequence[str]) -> N
 def draw_heat(cells: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path) -> None:
     """Draw the best method's seconds a step over bandwidth and latency, and what others take of them."""
     best = [[min(cells[b][lat].items(), key=lambda item: item[1]) for lat in LATENCIES] for b in BANDWIDTHS]
-    values = np.array([[seconds for _, seconds in row] for row in best])
+    values = np.array([[step for _, step in row] for row in best])
     with mpl.rc_context({"font.size": 8}):
         figure = Figure(figsize=(7.2, 4.2), layout="constrained")
         axes = figure.subplots()
         axes.imshow(1000 * values, cmap="YlGnBu", aspect="auto", norm=LogNorm())
         dark = np.log(values) > np.log(values).mean()
         for i, row in enumerate(best):
-            for j, (method, seconds) in enumerate(row):
+            for j, (method, step) in enumerate(row):
                 cell = cells[BANDWIDTHS[i]][LATENCIES[j]]
-                others = [f"{name} × {number(cell[m] / seconds, 2)}" for name, m in ONLY.items()]
-                text = "\n".join([method, f"{1000 * seconds:.0f} ms", *others])
+                others = [f"{name} × {number(cell[m] / step, 2)}" for name, m in ONLY.items()]
+                text = "\n".join([method, f"{1000 * step:.0f} ms", *others])
                 color = "white" if dark[i, j] else "black"
                 axes.text(j, i, text, ha="center", va="center", fontsize=7, color=color)
-        axes.set_xticks(range(len(LATENCIES)), [latency.replace("ms", " ms") for latency in LATENCIES])
-        axes.set_yticks(
-            range(len(BANDWIDTHS)),
-            [b.replace("mbit", " Mbit/s").replace("gbit", " Gbit/s") for b in BANDWIDTHS],
-        )
+        axes.set_xticks(range(len(LATENCIES)), [show_time(seconds(latency)) for latency in LATENCIES])
+        axes.set_yticks(range(len(BANDWIDTHS)), [show_rate(bits_per_second(b)) for b in BANDWIDTHS])
         axes.set(xlabel="latency, one way", ylabel="bandwidth of every worker")
         axes.set_title("The fastest method and its step, ring of 8, CNN of 105 866 parameters")
         figure.savefig(path, dpi=150)
@@ -230,7 +231,7 @@ def draw_clock(found: Mapping[str, Mapping[str, Mapping[str, float]]], path: Pat
 
 def main() -> None:
     results = json.loads((RESULTS / "slow_networks.json").read_text())["results"]
-    for path, filled in ((PAGE, page), (README, readme)):
+    for path, filled in PAGES.items():
         path.write_text(filled(path.read_text(encoding="utf-8"), results), encoding="utf-8")
     everything = [method for method in METHODS if method != ALONE]
     tasks = results["tasks"]

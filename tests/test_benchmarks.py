@@ -140,10 +140,7 @@ def test_pages():
 
 def test_the_pages_of_the_comparison_show_its_results():
     results = json.loads((RESULTS / "slow_networks.json").read_text())["results"]
-    for path, filled in (
-        (slow_networks_page.PAGE, slow_networks_page.page),
-        (slow_networks_page.README, slow_networks_page.readme),
-    ):
+    for path, filled in slow_networks_page.PAGES.items():
         written = path.read_text(encoding="utf-8")
         assert filled(written, results) == written
 

@@ -47,7 +47,8 @@ def evaluate(model):
     script = tmp_path / "train.py"
     script.write_text(before + "\n".join(lines))
     command = [*TORCHRUN, str(script)]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False)
+    there = {**ENVIRONMENT, "TMPDIR": str(tmp_path)}  # torchrun leaves its folder for logs behind
+    done = subprocess.run(command, env=there, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     shown = [(tmp_path / rank).read_text() for rank in "01"]
     assert shown[0] == shown[1], "both workers evaluate the same average model"
