@@ -18,6 +18,14 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
+def torchrun(script: Path, folder: Path) -> str:
+    """Run a script on two workers and return what it printed; torchrun leaves its logs in `folder`."""
+    command, there = [*TORCHRUN, str(script)], {**ENVIRONMENT, "TMPDIR": str(folder)}
+    done = subprocess.run(command, env=there, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
 def test_python_blocks_run(code):
     done = subprocess.run(
@@ -46,10 +54,7 @@ def evaluate(model):
 """
     script = tmp_path / "train.py"
     script.write_text(before + "\n".join(lines))
-    command = [*TORCHRUN, str(script)]
-    there = {**ENVIRONMENT, "TMPDIR": str(tmp_path)}  # torchrun leaves its folder for logs behind
-    done = subprocess.run(command, env=there, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
+    torchrun(script, tmp_path)
     shown = [(tmp_path / rank).read_text() for rank in "01"]
     assert shown[0] == shown[1], "both workers evaluate the same average model"
 
@@ -92,11 +97,9 @@ def test_the_commands_run(tmp_path):
     assert (tmp_path / "model.safetensors").exists()
 
 
-def test_the_whole_script_learns():
-    command = [*TORCHRUN, str(ROOT / "examples" / "digits.py")]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
-    last = re.findall(r"average model ([\d.]+)%", done.stdout)[-1]
+def test_the_whole_script_learns(tmp_path):
+    printed = torchrun(ROOT / "examples" / "digits.py", tmp_path)
+    last = re.findall(r"average model ([\d.]+)%", printed)[-1]
     assert float(last) > 90
 
 
