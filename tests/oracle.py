@@ -29,16 +29,22 @@ class Task:
     G: Callable[[Matrix], Matrix]  # all workers' gradients
     displace: Callable[[Matrix, Matrix], Matrix]  # u from X and gradients: -lr g for plain SGD
     every: int = 1  # optimizer steps a round
+    overlap: int = 1  # how many of them come after what a message of combine-then-adapt tells of
 
     def u(self, X: Matrix) -> Matrix:
         """Return what the optimizers would do at X."""
         return self.displace(X, self.G(X))
 
     def local(self, X: Matrix) -> Matrix:
-        """Return X after the steps of a round that come before its last."""
-        for _ in range(self.every - 1):
+        """Return X after the steps of a round that come before a message of combine-then-adapt."""
+        return X + self.U(X, self.every - self.overlap)
+
+    def U(self, X: Matrix, steps: int) -> Matrix:
+        """Return what so many steps do from X on."""
+        start = X
+        for _ in range(steps):
             X = X + self.u(X)
-        return X
+        return X - start
 
 
 def sgd(lr: float) -> Callable[[Matrix, Matrix], Matrix]:
@@ -85,21 +91,20 @@ def allreduce(task: Task, C: Compress = exact) -> Iterator[Matrix]:
             mean = rows(C, t, task.G(X)).mean(0)
             X = X + task.displace(X, np.tile(mean, (len(X), 1)))
         else:
-            Y = task.local(X)
-            Y = Y + task.u(Y)
-            X = X + rows(C, t, Y - X).mean(0)
+            X = X + rows(C, t, task.U(X, task.every)).mean(0)
         yield X
 
 
 def dpsgd(task: Task, order: str = COMBINE_FIRST, gamma: float = 1.0) -> Iterator[Matrix]:
     X = task.X
     for t in count():
-        X, W = task.local(X), task.W(t)
+        W = task.W(t)
         if order == ADAPT_FIRST:
-            X = X + task.u(X)
+            X = X + task.U(X, task.every)
             X = (1 - gamma) * X + gamma * W @ X
         else:
-            X = (1 - gamma) * X + gamma * W @ X + task.u(X)
+            X = task.local(X)
+            X = (1 - gamma) * X + gamma * W @ X + task.U(X, task.overlap)
         yield X
 
 
@@ -107,7 +112,7 @@ def naive(task: Task, C: Compress) -> Iterator[Matrix]:
     X = task.X
     for t in count():
         X = task.local(X)
-        X = task.W(t) @ rows(C, t, X) + task.u(X)
+        X = task.W(t) @ rows(C, t, X) + task.U(X, task.overlap)
         yield X
 
 
@@ -115,9 +120,7 @@ def dcd(task: Task, C: Compress) -> Iterator[Matrix]:
     """x̂ = x after every round: with local steps, u is all that the optimizer did since then."""
     X = task.X
     for t in count():
-        Y = task.local(X)
-        U = Y + task.u(Y) - X
-        X = X + rows(C, t, task.W(t) @ X + U - X)
+        X = X + rows(C, t, task.W(t) @ X + task.U(X, task.every) - X)
         yield X
 
 
@@ -125,9 +128,7 @@ def ecd(task: Task, C: Compress, *, only_sent: bool = False) -> Iterator[Matrix]
     """`only_sent` makes a public implementation's mistake: other coordinates of x̃ stay as they are."""
     X, X_tilde = task.X, task.X
     for t in count(1):
-        Y = task.local(X)
-        U = Y + task.u(Y) - X
-        X_plus = task.W(t - 1) @ X_tilde + U
+        X_plus = task.W(t - 1) @ X_tilde + task.U(X, task.every)
         Z = rows(C, t - 1, (1 - t / 2) * X + (t / 2) * X_plus)
         moved = (1 - 2 / t) * X_tilde + (2 / t) * Z
         X, X_tilde = X_plus, np.where(Z == 0, X_tilde, moved) if only_sent else moved
@@ -141,14 +142,15 @@ def choco(
     X = task.X
     X_hat = X if x_hat == "start" else np.zeros_like(X)
     for t in count():
-        X, W = task.local(X), task.W(t)
+        W = task.W(t)
         if order == ADAPT_FIRST:
-            X = X + task.u(X)
+            X = X + task.U(X, task.every)
             X_hat = X_hat + rows(C, t, X - X_hat)
             X = X + gamma * (W @ X_hat - X_hat)
         else:
+            X = task.local(X)
             X_hat = X_hat + rows(C, t, X - X_hat)
-            X = X + task.u(X)
+            X = X + task.U(X, task.overlap)
             X = X + gamma * (W @ X_hat - X_hat)
         yield X
 
@@ -156,8 +158,7 @@ def choco(
 def deep_squeeze(task: Task, C: Compress, gamma: float) -> Iterator[Matrix]:
     X, delta = task.X, np.zeros_like(task.X)
     for t in count():
-        X = task.local(X)
-        X = X + task.u(X)
+        X = X + task.U(X, task.every)
         V = X + delta
         CV = rows(C, t, V)
         delta = V - CV
@@ -184,7 +185,7 @@ def power_gossip(
     done: dict[Edge, int] = {}
     for t in count():
         X, W = task.local(X), task.W(t)
-        U = task.u(X)
+        U = task.U(X, task.overlap)
         X = X + U if order == ADAPT_FIRST else X.copy()
         edges = [(lo, hi) for hi in range(len(W)) for lo in range(hi) if W[lo, hi] > 0]
         for sub_step in range(sub_steps):

@@ -41,9 +41,12 @@ def simulated(
     steps: int,
     every: int = 1,
     dtype: torch.dtype = torch.float32,
+    overlap: int = 0,
 ) -> gossamer.Simulation:
     start = {name: p.detach() for name, p in Model(dtype).named_parameters()}
-    run = gossamer.Simulation(start, graph, algorithm, gradient=gradients, optimizer=sgd, every=every)
+    run = gossamer.Simulation(
+        start, graph, algorithm, gradient=gradients, optimizer=sgd, every=every, overlap=overlap
+    )
     run.run(steps)
     return run
 

@@ -21,6 +21,9 @@ def test_mistakes_are_explained():
         wrap(small(), inner=sgd([nn.Parameter(torch.zeros(2))]))
     with pytest.raises(ValueError, match="combine-then-adapt"):
         wrap(small(), algorithm=CHOCO, overlap=True)
+    for overlap in (3, -1, 1.0):
+        with pytest.raises(ValueError, match="from 0 to every=2"):
+            wrap(small(), algorithm="dpsgd", every=2, overlap=overlap)
     with pytest.raises(ValueError, match="every=0"):
         wrap(small(), every=0)
     with pytest.raises(ValueError, match="buffers='all'"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
@@ -162,20 +163,21 @@ def test_lbfgs_gets_its_closure():
     assert closure() < 1e-6
 
 
+@pytest.mark.parametrize(("every", "overlap"), [(1, 1), (3, 1), (3, 3), (5, 2)])  # 4 steps may end a flight
 @pytest.mark.parametrize(
     "algorithm", [CHOCO, PowerGossip(), DPSGD(), Choco(TopK(0.25), 0.3, "combine-then-adapt")]
 )
-def test_a_checkpoint_goes_on_bit_for_bit(algorithm, tmp_path):
-    overlap = algorithm.early
+def test_a_checkpoint_goes_on_bit_for_bit(algorithm, every, overlap, tmp_path):
+    wrapped = partial(wrap, algorithm=algorithm, every=every, overlap=overlap if algorithm.early else 0)
 
     def straight(link):
         model = Model()
-        advance(model, wrap(model, link, algorithm=algorithm, overlap=overlap), 9)
+        advance(model, wrapped(model, link), 9)
         return flat(model)
 
     def saving(link):
         model = Model()
-        optimizer = wrap(model, link, algorithm=algorithm, overlap=overlap)
+        optimizer = wrapped(model, link)
         advance(model, optimizer, 4)
         torch.save((model.state_dict(), optimizer.state_dict()), tmp_path / f"{link.rank}.pt")
         advance(model, optimizer, 2, first=4)  # what happens after saving must not leak into the file
@@ -183,7 +185,7 @@ def test_a_checkpoint_goes_on_bit_for_bit(algorithm, tmp_path):
 
     def resuming(link):
         model = Model()
-        optimizer = wrap(model, link, algorithm=algorithm, overlap=overlap)
+        optimizer = wrapped(model, link)
         advance(model, optimizer, 1)  # a resumed run may even have a round under way
         parameters, state = torch.load(tmp_path / f"{link.rank}.pt", weights_only=True)
         model.load_state_dict(parameters)
@@ -195,6 +197,24 @@ def test_a_checkpoint_goes_on_bit_for_bit(algorithm, tmp_path):
     run_threads(3, saving)
     for a, b in zip(expected, run_threads(3, resuming), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("overlap", [0, 1, 2, 3])
+def test_overlapping_messages_leave_so_many_steps_early(overlap):
+    def work(link):
+        model = small()
+        optimizer = wrap(model, link, algorithm=DPSGD(), every=3, overlap=overlap)
+        sent = [link.sent.total()]
+        for step in range(6):
+            fit(model, optimizer, 1, link.rank, step)
+            sent.append(link.sent.total())
+        optimizer.close()
+        return [after - before for before, after in pairwise(sent)]
+
+    # They leave at the end of the step before those that they fly during.
+    leaving = {0: [0, 0, 1, 0, 0, 1], 1: [0, 1, 0, 0, 1, 0], 2: [1, 0, 0, 1, 0, 0], 3: [1, 0, 1, 0, 0, 1]}
+    for sent in run_threads(3, work):
+        assert [bool(count) for count in sent] == leaving[overlap]
 
 
 def test_a_checkpoint_of_another_worker_or_of_a_plain_optimizer_is_refused():

@@ -128,6 +128,7 @@ def check(
     graph: Topology | Schedule,
     *,
     every: int = 1,
+    overlap: int = 0,
     rounds: int = ROUNDS,
     optimizer=None,
     apart: bool = False,
@@ -141,10 +142,12 @@ def check(
         gradient=problem.gradient,
         optimizer=optimizer or (lambda p: torch.optim.SGD(p, lr=LR)),
         every=every,
+        overlap=overlap,
         seed=SEED,
     )
     displace = TorchOptimizers(optimizer, graph.n) if optimizer else oracle.sgd(LR)
-    xs = expected(oracle.Task(problem.X, lambda t: graph.at(t).W, problem.G, displace, every))
+    task = oracle.Task(problem.X, lambda t: graph.at(t).W, problem.G, displace, every, overlap or 1)
+    xs = expected(task)
     X = next(xs)
     for t in range(rounds):
         simulation.run(every)
@@ -257,6 +260,23 @@ OPTIMIZERS = {
 )
 def test_optimizers_with_a_memory(name, optimizer, every):
     check_case(name, "qsgd-8bit", GRAPHS["ring"], optimizer=OPTIMIZERS[optimizer], every=every, rounds=15)
+
+
+@pytest.mark.parametrize(("every", "overlap"), [(1, 1), (2, 2), (4, 1), (4, 3)])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize(
+    "name", ["naive", "choco-overlapped", "dpsgd", "dpsgd-gamma", "powergossip-overlapped"]
+)
+def test_messages_that_fly_during_several_steps(name, optimizer, every, overlap):
+    check_case(
+        name,
+        "qsgd-8bit",
+        GRAPHS["irregular"],
+        optimizer=OPTIMIZERS.get(optimizer),
+        every=every,
+        overlap=overlap,
+        rounds=15,
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])

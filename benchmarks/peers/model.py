@@ -22,7 +22,7 @@ def predicted(config: Config, gamma: float | None, network: Network, compute: fl
     clock = Clock(network)
     silent, talking = _phases(config.to_json(), gamma)
     for step in range(1, STEPS + 1):
-        clock.step(talking if step % config.every == 0 else silent, compute, early=config.overlap)
+        clock.step(talking if step % config.every == 0 else silent, compute, overlap=config.overlap)
     return clock.now / STEPS
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
+from typing import Any
 
 from gossamer.network import Network
 from gossamer.worker import Post
@@ -35,6 +36,7 @@ class Clock:
         self.network = network
         self._times = [0.0] * network.n
         self._drained = [0.0] * network.n  # when each downlink was through with the last phase
+        self._began: list[list[float]] = []  # the steps since the last round
 
     @property
     def times(self) -> list[float]:
@@ -46,26 +48,31 @@ class Clock:
         """Return how far the last worker is."""
         return max(self._times)
 
-    def state(self) -> dict[str, list[float]]:
+    def state(self) -> dict[str, list[Any]]:
         """Return what a checkpoint must hold for the clock to go on."""
-        return {"times": list(self._times), "drained": list(self._drained)}
+        return {"times": list(self._times), "drained": list(self._drained), "began": list(self._began)}
 
-    def load_state(self, state: dict[str, list[float]]) -> None:
+    def load_state(self, state: dict[str, list[Any]]) -> None:
         """Go on from a saved state."""
         self._times, self._drained = list(state["times"]), list(state["drained"])
+        self._began = list(state.get("began", []))  # an older version's checkpoint has none
 
     def compute(self, seconds: float | Sequence[float]) -> None:
         """Let every worker work by itself: all equally long, or each as long as its entry says."""
         self._times = self._after(seconds)
 
-    def step(self, phases: Sequence[Sequence[Post]], compute: float, *, early: bool) -> None:
-        """Let all workers compute and talk; `early` lets the first messages fly while they compute."""
-        if early and phases:
-            self.phase(phases[0], compute)
-        else:
-            self.compute(compute)
-        for posts in phases[1:] if early else phases:
+    def step(self, phases: Sequence[Sequence[Post]], compute: float, *, overlap: int = 0) -> None:
+        """Let all workers compute and talk; `overlap` steps are computed while the first messages fly."""
+        self._began.append(self._times)
+        self.compute(compute)
+        if not phases:
+            return
+        if overlap:
+            done, self._times = self._times, self._began[-overlap:][0]
+            self.phase(phases[0], [b - a for a, b in zip(self._times, done, strict=True)])
+        for posts in phases[1:] if overlap else phases:
             self.phase(posts)
+        self._began = []
 
     def phase(self, posts: Sequence[Post], compute: float | Sequence[float] = 0.0) -> None:
         """Let all workers do one phase of messages, beside `compute` seconds of work of their own.

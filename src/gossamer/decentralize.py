@@ -39,7 +39,7 @@ def decentralize(
     compressor: str | Compressor | None = None,
     gamma: float | Literal["auto"] | None = None,
     every: int = 1,
-    overlap: bool = False,
+    overlap: int = 0,
     buffers: BufferPolicy = "average",
     seed: int = 0,
     deadline: float = 300.0,
@@ -53,21 +53,19 @@ def decentralize(
 
     Joins the given or the default process group, or torchrun's environment; without either it
     trains alone. Parameters and buffers become those of worker 0. `every=H` exchanges once in
-    H steps. `overlap` lets messages fly while the next gradient is computed, for algorithms in
-    the order combine-then-adapt, with the same result. `buffers` says what `consensus()` does
-    with BatchNorm statistics: "average" or "local". Workers that differ in a setting all stop
-    with a MismatchError; a peer silent for `deadline` seconds raises a PeerTimeout.
+    H steps. For algorithms in the order combine-then-adapt, `overlap=1` (or True) lets messages fly
+    while the next gradient is computed, with the same result; `overlap=k` while the last k of the H
+    gradients are, so that a round tells of the model from k steps before its end.
+    `buffers` says what `consensus()` does with BatchNorm statistics: "average" or "local". Workers
+    that differ in a setting all stop with a MismatchError; a peer silent for `deadline` seconds
+    raises a PeerTimeout.
     """
     if not isinstance(optimizer, Optimizer) or not isinstance(model, Module):
         raise ValueError("decentralize(optimizer, model): a torch optimizer first, then the model it trains")
     if isinstance(optimizer, DecentralizedOptimizer):
         raise ValueError("this optimizer is decentralized already")
     chosen = algorithms.make(algorithm, compressor, gamma=gamma, **options)
-    if overlap and not chosen.early:
-        raise ValueError(
-            f"{chosen} needs the gradient before its first message, so nothing can overlap; use "
-            f"DPSGD, Choco or PowerGossip with order='combine-then-adapt'"
-        )
+    chosen.require_period(every, overlap)
     trained, frozen = _trained_and_frozen(optimizer, model)
     kept = Buffers(model, buffers)
     link = transport or connect(group, deadline)
@@ -77,7 +75,7 @@ def decentralize(
     others = {name: p for name, p in model.named_parameters() if name not in trained} | saved_buffers(model)
     untrained = {f"state.{name}": f"{tuple(t.shape)} {t.dtype}" for name, t in others.items()}
     common = settings(chosen, graph, [flat.layout for flat in flats], every, seed)
-    common |= {"overlap": str(overlap), "buffers": buffers}
+    common |= {"overlap": str(int(overlap)), "buffers": buffers}
     own_deadline, link.deadline = link.deadline, max(link.deadline, START_UP.total_seconds())
     agree(link, common | untrained | _describe_optimizer(optimizer))
     _broadcast_start(flats, others, link)

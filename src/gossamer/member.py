@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from gossamer.algorithms import Algorithm
 from gossamer.flat import FlatParameters, without_gradients
@@ -32,13 +33,15 @@ class Member:
         *,
         common_start: bool,
         every: int = 1,
+        overlap: int = 0,
         seed: int = 0,
     ) -> None:
-        if not isinstance(every, int) or every < 1:
-            raise ValueError(f"every={every!r}: the number of optimizer steps a round, 1 or more")
         algorithm.require(topology)
-        self.rank, self.algorithm, self.every = rank, algorithm, every
+        algorithm.require_period(every, overlap)
+        self.rank, self.algorithm, self.every, self.overlap = rank, algorithm, every, int(overlap)
         self.steps = 0  # optimizer steps done
+        self._told: list[Tensor] = []  # the x that messages under way tell of, if steps were done since
+        self._reached: list[Tensor] = []  # and where those steps led, while the round is at work on it
         self._step = step
         self.flats = flats
         self.workers = [
@@ -68,21 +71,56 @@ class Member:
         """Return whether the step to come is the one in `every` that has a round."""
         return (self.steps + 1) % self.every == 0
 
+    @property
+    def next_round_may_begin(self) -> bool:
+        """Return whether the x that the next round tells of is known, so that its messages may fly."""
+        return self.steps % self.every >= self.every - self.overlap
+
     def round(self) -> Round:
         """Return this step: a round, or a local step as a round without phases."""
-        self._require_in_place()
         if self.next_step_exchanges:
-            rounds = zip(self.workers, self.states, strict=True)
-            yield from together([self.algorithm.round(worker, state) for worker, state in rounds])
-            for worker in self.workers:
-                worker.t += 1
+            yield from self.exchange()
         else:
-            self._step()
+            self.local_step()
+
+    def local_step(self) -> None:
+        """Do a step that is not the last before a round."""
+        self._require_in_place()
+        if self.steps % self.every == self.every - self.overlap:
+            self._told = [flat.x.clone() for flat in self.flats]
+        self._step()
+        self.steps += 1
+
+    def exchange(self) -> Round:
+        """Return the next round, which ends with the step to come.
+
+        With `overlap` it tells of x as it was that many steps before its end, so that it may begin
+        there; local steps done since then are, with the last one, the round's one step.
+        """
+        self._require_in_place()
+        rounds = zip(self.workers, self.states, strict=True)
+        r = together([self.algorithm.round(worker, state) for worker, state in rounds])
+        self._back()
+        post = advance(r, None)
+        self._forth()
+        if post is not None:
+            inbox = yield post
+            self._back()
+            while (post := advance(r, inbox)) is not None:
+                inbox = yield post
+        self._told, self._reached = [], []
+        for worker in self.workers:
+            worker.t += 1
         self.steps += 1
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint must hold beside parameters and optimizer."""
-        return {"rank": self.rank, "steps": self.steps, "states": [dump(state) for state in self.states]}
+        return {
+            "rank": self.rank,
+            "steps": self.steps,
+            "states": [dump(state) for state in self.states],
+            "told": [x.clone() for x in self._told],
+        }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Take up a saved state."""
@@ -94,6 +132,9 @@ class Member:
         parts = zip(self.states, saved["states"], self.flats, strict=True)
         self.states = [load(type(state), dumped, flat.x.device) for state, dumped, flat in parts]
         self.steps = saved["steps"]
+        told = saved.get("told", [])  # an older version's checkpoint has none
+        self._told = [x.to(flat.x) for x, flat in zip(told, self.flats, strict=bool(told))]
+        self._reached = []
         for worker in self.workers:
             worker.t = self.rounds
 
@@ -101,9 +142,27 @@ class Member:
         """Step one dtype's parameters: the others' gradients are hidden from the optimizer meanwhile."""
         others = [p for i, f in enumerate(self.flats) if i != which for p in f.parameters.values()]
         hidden = without_gradients(others)
+        if self._reached:
+            self.flats[which].x.add_(self._reached[which] - self._told[which])
         self._step()
         for p, grad in hidden.items():
             p.grad = grad
+
+    def _back(self) -> None:
+        """Put x back to what messages tell of, if steps were done since."""
+        if self._told:
+            self._reached = [flat.x.clone() for flat in self.flats]
+            self._put(self._told)
+
+    def _forth(self) -> None:
+        """Undo that."""
+        if self._reached:
+            self._put(self._reached)
+            self._reached = []
+
+    def _put(self, xs: list[Tensor]) -> None:
+        for flat, x in zip(self.flats, xs, strict=True):
+            flat.x.copy_(x)
 
     def _require_in_place(self) -> None:
         for flat in self.flats:

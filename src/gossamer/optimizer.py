@@ -42,7 +42,7 @@ class DecentralizedOptimizer(Optimizer):
         *,
         every: int,
         seed: int,
-        overlap: bool,
+        overlap: int,
         settings: dict[str, str],
     ) -> None:
         super().__init__(inner.param_groups, inner.defaults)
@@ -64,6 +64,7 @@ class DecentralizedOptimizer(Optimizer):
             topology,
             common_start=True,
             every=every,
+            overlap=overlap,
             seed=seed,
         )
 
@@ -95,11 +96,13 @@ class DecentralizedOptimizer(Optimizer):
                 loss = closure()
         self._closure = closure and self._first_known(loss, closure)
         with self._marked_if_it_fails():
-            flight = self._flight or self._begin()
-            self._flight = None
-            self.sent.update(flight.finish())
-            if self.overlap and self._member.next_step_exchanges:
-                self._flight = self._begin()
+            self._begin_if_possible()  # nothing is under way after a start
+            if self._member.next_step_exchanges:
+                flight, self._flight = self._flight or self._begin(), None
+                self.sent.update(flight.finish())
+            else:
+                self._member.local_step()
+            self._begin_if_possible()
         return loss
 
     @contextmanager
@@ -171,7 +174,11 @@ class DecentralizedOptimizer(Optimizer):
         self.transport.close()
 
     def _begin(self) -> Flight:
-        return Flight(self._member.round(), self.transport, f"round {self.rounds + 1}")
+        return Flight(self._member.exchange(), self.transport, f"round {self.rounds + 1}")
+
+    def _begin_if_possible(self) -> None:
+        if self._flight is None and self._member.next_round_may_begin:
+            self._flight = self._begin()
 
     def _abandon(self) -> None:
         if self._flight is not None:

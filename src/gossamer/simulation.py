@@ -33,6 +33,7 @@ class Simulation:
     are, so that a mapping may be `dict(model.named_parameters())`.
     `gradient(rank, parameters, step)` returns gradients by name, or calls backward() and returns
     None. Without it, workers only average. `optimizer` makes a torch optimizer from parameters.
+    `every` and `overlap` are those of `decentralize`.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Simulation:
         optimizer: Callable[[list[Parameter]], Optimizer] | None = None,
         workers: int | None = None,
         every: int = 1,
+        overlap: int = 0,
         seed: int = 0,
     ) -> None:
         starts = _starts(start, topology, workers)
@@ -69,6 +71,7 @@ class Simulation:
                 topology=self.topology,
                 common_start=common,
                 every=every,
+                overlap=overlap,
                 seed=seed,
             )
             for rank, parameters in enumerate(self._parameters)

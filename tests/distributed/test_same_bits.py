@@ -50,6 +50,15 @@ def test_every_algorithm_and_compressor_over_gloo(graph):
             assert sent == expected.bytes_sent[rank], f"{name}: worker {rank} sent another number of bytes"
 
 
+def spread() -> dict[str, Algorithm]:
+    """Return what flies during two of three local steps."""
+    return {
+        "spread choco": COMPRESSED["choco-overlapped"](COMPRESSORS["topk"]),
+        "spread dpsgd": PLAIN["dpsgd"],
+        "spread powergossip": PLAIN["powergossip-overlapped"],
+    }
+
+
 def varied(rank: int, n: int) -> dict[str, torch.Tensor]:
     results = {}
     for name in ("dpsgd", "powergossip", "allreduce"):
@@ -60,6 +69,8 @@ def varied(rank: int, n: int) -> dict[str, torch.Tensor]:
     choco = COMPRESSED["choco-overlapped"](COMPRESSORS["topk"])
     results["overlap choco"] = trained(choco, "ring", STEPS, overlap=True)[0]
     results["overlap every"] = trained(choco, "ring", STEPS, overlap=True, every=2)[0]
+    for name, algorithm in spread().items():
+        results[name] = trained(algorithm, "ring", 2 * STEPS, overlap=2, every=3)[0]
     return results
 
 
@@ -75,6 +86,7 @@ def test_changing_graphs_local_steps_and_overlap_over_gloo():
         expected[f"overlap {name}"] = simulated(PLAIN[name], ring, STEPS)
     expected["overlap choco"] = simulated(choco, ring, STEPS)
     expected["overlap every"] = simulated(choco, ring, STEPS, every=2)
+    expected |= {name: simulated(a, ring, 2 * STEPS, every=3, overlap=2) for name, a in spread().items()}
     for rank, result in enumerate(results):
         assert isinstance(result, dict), result
         for name, run in expected.items():

@@ -107,13 +107,13 @@ def test_saving_is_claimed_only_where_there_is_a_result(make):
 
 
 def test_labels_say_yes_and_no_in_words(make):
-    runs = [make("a", batch_size=8), make("b", batch_size=16), make("c", compressor="sign", overlap=True)]
-    runs.append(make("d", compressor="sign", overlap=False))
+    runs = [make("a", batch_size=8), make("b", batch_size=16), make("c", compressor="sign", nesterov=True)]
+    runs.append(make("d", compressor="sign", nesterov=False))
     assert [label.split(", ")[1] for label in labels(runs)] == [
         "batch size 8",
         "batch size 16",
-        "overlap",
-        "not overlap",
+        "nesterov",
+        "not nesterov",
     ]
 
 

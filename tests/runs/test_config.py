@@ -38,7 +38,12 @@ def test_what_is_left_out_is_chosen():
         ({"epochs": 1, "steps": 1}, "not both"),
         ({"workers": 0}, "at least 1"),
         ({"lr": -1.0}, "above 0"),
-        ({"algorithm": "dcd", "overlap": True}, "needs the gradient first"),
+        ({"algorithm": "dcd", "overlap": 1}, "needs the gradient first"),
+        (
+            {"algorithm": "choco", "overlap": 1, "options": {"order": "adapt-then-combine"}},
+            "nothing can overlap",
+        ),
+        ({"algorithm": "dpsgd", "overlap": 3, "every": 2}, "from 0 to every=2"),
         ({"algorithm": "choco", "topology": "one-peer-exponential"}, "constant graph"),
         ({"epochs": float("inf")}, "above 0"),
         ({"warmup": float("nan")}, "at least 0"),

@@ -34,6 +34,7 @@ METHODS = {
         "lr": 0.01,
     },
     "choco overlap": {"algorithm": "choco", "compressor": "sign", "gamma": 0.2, "overlap": True},
+    "dpsgd overlap 2 of 3": {"algorithm": "dpsgd", "overlap": 2, "every": 3},
     "deepsqueeze": {"algorithm": "deepsqueeze", "compressor": "topk:0.3", "gamma": 0.2, "every": 2},
     "powergossip": {"algorithm": "powergossip:1", "schedule": "cosine", "nesterov": True},
 }
@@ -224,7 +225,7 @@ def test_a_full_disk_is_explained_and_costs_nothing(tmp_path):
         subprocess.run(["umount", "--lazy", disk], check=False)
 
 
-def test_the_modelled_clock_counts_compute_and_network(tmp_path):
+def test_the_modelled_clock_counts_compute_and_network(tmp_path, monkeypatch):
     """10 steps of 50 ms, and for every step two messages on the uplink and two latencies."""
     config = small(
         steps=10, algorithm="dpsgd", compute="50ms", bandwidth="1mbit", latency="20ms", simulated=True
@@ -233,8 +234,15 @@ def test_the_modelled_clock_counts_compute_and_network(tmp_path):
     bits = summary["bytes_sent"][0] * 8 * 1.036
     assert summary["seconds"] == pytest.approx(10 * 0.05 + bits / 1e6 + 10 * 0.04)
     assert summary["network"] == "1 Mbit/s, 20 ms"
-    early = simulate(replace(config, overlap=True), tmp_path / "early")
-    assert early["seconds"] == pytest.approx(10 * max(0.05, bits / 10 / 1e6 + 0.04))
+    flight = bits / 10 / 1e6 + 0.04
+    early = simulate(replace(config, overlap=1), tmp_path / "early")
+    assert early["seconds"] == pytest.approx(10 * max(0.05, flight))
+    config = replace(config, compute="20ms", every=5, overlap=2)
+    spread = simulate(config, tmp_path / "spread")
+    assert flight > 2 * 0.02
+    assert spread["seconds"] == pytest.approx(2 * (3 * 0.02 + flight))
+    break_off(monkeypatch, config, tmp_path / "broken", at=9)  # while messages fly
+    assert resume(tmp_path / "broken")["seconds"] == spread["seconds"]
 
 
 def test_the_callers_generators_are_left_alone(tmp_path):

@@ -34,7 +34,8 @@ class Algorithm(ABC):
     def early(self) -> bool:
         """Whether the first phase needs no gradient and changes nothing before its mail arrives.
 
-        Such a round may be started before the gradient is computed, with the same result.
+        Such a round may be started before the gradient is computed, with the same result; or before
+        several local steps, if `worker.step` then does them all.
         """
         return False
 
@@ -56,6 +57,21 @@ class Algorithm(ABC):
             )
         if topology.directed and not self.directed_graphs:
             raise ValueError(f"{name} needs both directions of every edge; '{topology.name}' is directed")
+
+    def require_period(self, every: int, overlap: int) -> None:
+        """Raise a ValueError if messages cannot fly during the last `overlap` of a round's `every` steps."""
+        if not isinstance(every, int) or every < 1:
+            raise ValueError(f"every={every!r}: the number of optimizer steps a round, 1 or more")
+        if overlap and not self.early:
+            raise ValueError(
+                f"{self} needs the gradient before its first message, so nothing can overlap; use "
+                f"DPSGD, Choco or PowerGossip with order='combine-then-adapt'"
+            )
+        if not isinstance(overlap, int) or not 0 <= overlap <= every:
+            raise ValueError(
+                f"overlap={overlap!r}: the number of gradients during which messages fly, from 0 to "
+                f"every={every}; raise every to exchange less often"
+            )
 
 
 def require_order(order: str) -> None:

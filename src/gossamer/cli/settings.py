@@ -35,7 +35,7 @@ HELP: dict[str, tuple[str, str]] = {
     "gamma": (WHO, "The consensus step size of choco and deepsqueeze: a number, or auto."),
     "options": (WHO, "More for the algorithm, as name=value; may be repeated."),
     "every": (WHO, "Steps between two exchanges."),
-    "overlap": (WHO, "Send while the next gradient is computed; implies order=combine-then-adapt."),
+    "overlap": (WHO, "Send while this many of the steps are computed; implies order=combine-then-adapt."),
     "buffers": (WHO, "BatchNorm statistics of the average model: average, or local (worker 0's own)."),
     "batch_size": (HOW, "Examples a worker and step."),
     "optimizer": (HOW, "sgd, adam or adamw."),

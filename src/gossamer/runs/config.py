@@ -48,7 +48,7 @@ class Config:
     gamma: float | str | None = None
     options: Mapping[str, float | str | bool] = field(default_factory=dict)
     every: int = 1
-    overlap: bool = False
+    overlap: int = 0
     buffers: str = "average"
     epochs: float | None = None
     steps: int | None = None
@@ -107,8 +107,7 @@ class Config:
     def make_algorithm(self) -> Algorithm:
         """Return the algorithm with its compressor; its gamma may still be "auto"."""
         made = algorithms.make(self.algorithm, self.compressor, gamma=self.gamma, **self.options)
-        if self.overlap and not made.early:
-            raise ValueError("--overlap goes with order=combine-then-adapt")
+        made.require_period(self.every, self.overlap)
         return made
 
     def make_network(self) -> Network | None:

@@ -168,13 +168,14 @@ class Simulated(Crew):
             gradient=self._gradient,
             optimizer=lambda _: next(optimizers),
             every=config.every,
+            overlap=config.overlap,
             seed=config.seed,
         )
         self.n, self.seconds = config.workers, 0.0
         self.sent = [Counter() for _ in range(self.n)]
         self._losses: list[float] = []
         self._lr = config.lr
-        self._clock, self._compute, self._early = clock, compute, config.overlap
+        self._clock, self._compute, self._overlap = clock, compute, config.overlap
 
     @property
     def algorithm(self) -> Algorithm:
@@ -222,7 +223,7 @@ class Simulated(Crew):
     def _time_passed(self, clock: Clock, phases: list[Sequence[Post]], compute: float) -> float:
         """Return how long the network makes a step."""
         before = clock.now
-        clock.step(phases, compute, early=self._early)
+        clock.step(phases, compute, overlap=self._overlap)
         return clock.now - before
 
     def _gradient(self, rank: int, parameters: dict[str, Any], step: int) -> None:
