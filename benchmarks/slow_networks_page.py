@@ -164,8 +164,9 @@ def draw_times(results: Mapping[str, Any], methods: Sequence[str], path: Path) -
         for panels, (problem, found) in zip(rows, results.items(), strict=True):
             for axes, network in zip(panels, SLOW, strict=True):
                 _draw_bars(axes, found["networks"][network]["rows"], methods)
-                axes.set_title(f"{problem}, {network}", fontsize=8)
+                axes.set_title(f"{problem}, {network}", fontsize=7)
             panels[0].set_yticks(range(len(methods)), methods)
+            panels[0].margins(y=0.01)
         rows[0][0].invert_yaxis()
         figure.supxlabel("seconds until the average model of 8 workers is good enough", fontsize=8)
         figure.savefig(path, dpi=150)
