@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from functools import partial
-from itertools import pairwise
 
 import pytest
 import torch
@@ -197,24 +196,6 @@ def test_a_checkpoint_goes_on_bit_for_bit(algorithm, every, overlap, tmp_path):
     run_threads(3, saving)
     for a, b in zip(expected, run_threads(3, resuming), strict=True):
         assert torch.equal(a, b)
-
-
-@pytest.mark.parametrize("overlap", [0, 1, 2, 3])
-def test_overlapping_messages_leave_so_many_steps_early(overlap):
-    def work(link):
-        model = small()
-        optimizer = wrap(model, link, algorithm=DPSGD(), every=3, overlap=overlap)
-        sent = [link.sent.total()]
-        for step in range(6):
-            fit(model, optimizer, 1, link.rank, step)
-            sent.append(link.sent.total())
-        optimizer.close()
-        return [after - before for before, after in pairwise(sent)]
-
-    # They leave at the end of the step before those that they fly during.
-    leaving = {0: [0, 0, 1, 0, 0, 1], 1: [0, 1, 0, 0, 1, 0], 2: [1, 0, 0, 1, 0, 0], 3: [1, 0, 1, 0, 0, 1]}
-    for sent in run_threads(3, work):
-        assert [bool(count) for count in sent] == leaving[overlap]
 
 
 def test_a_checkpoint_of_another_worker_or_of_a_plain_optimizer_is_refused():

@@ -262,23 +262,6 @@ def test_optimizers_with_a_memory(name, optimizer, every):
     check_case(name, "qsgd-8bit", GRAPHS["ring"], optimizer=OPTIMIZERS[optimizer], every=every, rounds=15)
 
 
-@pytest.mark.parametrize(("every", "overlap"), [(1, 1), (2, 2), (4, 1), (4, 3)])
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize(
-    "name", ["naive", "choco-overlapped", "dpsgd", "dpsgd-gamma", "powergossip-overlapped"]
-)
-def test_messages_that_fly_during_several_steps(name, optimizer, every, overlap):
-    check_case(
-        name,
-        "qsgd-8bit",
-        GRAPHS["irregular"],
-        optimizer=OPTIMIZERS.get(optimizer),
-        every=every,
-        overlap=overlap,
-        rounds=15,
-    )
-
-
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("name", ORACLES)
 def test_few_workers(name, n):

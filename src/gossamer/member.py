@@ -102,8 +102,8 @@ class Member:
         r = together([self.algorithm.round(worker, state) for worker, state in rounds])
         self._back()
         post = advance(r, None)
-        self._forth()
         if post is not None:
+            self._forth()
             inbox = yield post
             self._back()
             while (post := advance(r, inbox)) is not None:
