@@ -155,6 +155,8 @@ def main() -> None:
         study.speeds("speed", list(CORNERS), ["CNN"], HEAT)
     if "whole" in given.parts:
         study.whole(WHOLE_ON, "CNN", WHOLE)
+    if set(given.methods) != set(METHODS):
+        sys.exit("results are not written: they compare all methods, and --methods names some")
     try:
         results = study.findings.everything(given.problems, given.networks, given.methods)
     except KeyError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from benchmarks import choco_table_page, slow_networks_page
+from benchmarks import choco_table_page, slow_networks, slow_networks_page
 from benchmarks.pages import fill, number, table
 from benchmarks.peers.crowd import Outcome
 from benchmarks.peers.model import predicted
@@ -119,6 +119,16 @@ def test_what_the_clock_predicts_for_a_ring():
     assert predicted(config, None, network, 0.05) == pytest.approx(0.05 + 0.04 + wire, rel=0.01)
     late = Config(task="digits", algorithm="dpsgd", workers=4, steps=1, overlap=True)
     assert predicted(late, None, network, 0.05) == pytest.approx(max(0.05, 0.04 + wire), rel=0.01)
+
+
+def test_some_methods_make_no_results(tmp_path, monkeypatch):
+    """They are measured and kept, but there is nothing to compare them with."""
+    written = (RESULTS / "slow_networks.json").read_bytes()
+    flags = f"--parts --problems GPT --methods DDP --cache {tmp_path / 'runs.jsonl'}"
+    monkeypatch.setattr("sys.argv", ["slow_networks", *flags.split()])
+    with pytest.raises(SystemExit, match="they compare all methods"):
+        slow_networks.main()
+    assert (RESULTS / "slow_networks.json").read_bytes() == written
 
 
 def test_lines_are_kept_and_found_again(tmp_path):
