@@ -113,6 +113,11 @@ class Member:
             worker.t += 1
         self.steps += 1
 
+    def put(self, xs: list[Tensor]) -> None:
+        """Give the parameters other values, a flat vector a dtype."""
+        for flat, x in zip(self.flats, xs, strict=True):
+            flat.x.copy_(x)
+
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint must hold beside parameters and optimizer."""
         return {
@@ -152,17 +157,13 @@ class Member:
         """Put x back to what messages tell of, if steps were done since."""
         if self._told:
             self._reached = [flat.x.clone() for flat in self.flats]
-            self._put(self._told)
+            self.put(self._told)
 
     def _forth(self) -> None:
         """Undo that."""
         if self._reached:
-            self._put(self._reached)
+            self.put(self._reached)
             self._reached = []
-
-    def _put(self, xs: list[Tensor]) -> None:
-        for flat, x in zip(self.flats, xs, strict=True):
-            flat.x.copy_(x)
 
     def _require_in_place(self) -> None:
         for flat in self.flats:

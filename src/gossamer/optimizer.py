@@ -199,8 +199,7 @@ class DecentralizedOptimizer(Optimizer):
 
     @torch.no_grad()
     def _put(self, xs: list[Tensor], buffers: list[Tensor]) -> None:
-        for flat, x in zip(self._member.flats, xs, strict=True):
-            flat.x.copy_(x)
+        self._member.put(xs)
         self._buffers.write(buffers)
 
     @contextmanager
