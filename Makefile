@@ -5,15 +5,24 @@ BIN    := $(VENV)/bin
 export OMP_NUM_THREADS = 1
 unexport PYTHONDONTWRITEBYTECODE  # with it, every process would compile torch anew
 
-.PHONY: demo test study lint clean
+.PHONY: demo test quick everywhere study lint clean
 demo: $(VENV)/demo.done
 	rm -rf runs/demo
 	$(BIN)/gossamer train --task digits --workers 8 --algorithm choco --compressor topk:0.01 --epochs 30 --out runs/demo
 	$(BIN)/gossamer report runs/demo
 
 # One process more than cores: many tests wait for a network.
+PYTEST = $(BIN)/python -m pytest --numprocesses $(shell expr $$(nproc) + 1) --dist worksteal
 test: lint
-	$(BIN)/python -m pytest --numprocesses $(shell expr $$(nproc) + 1) --dist worksteal
+	$(PYTEST)
+
+# Within a minute: no processes, no root, no browser.
+quick: $(VENV)/test.done
+	$(PYTEST) --quick
+
+# As test, and then as on other processors, with more threads and on a busy machine: an hour.
+everywhere: lint
+	$(BIN)/python -m tests.everywhere
 
 study: $(VENV)/test.done
 	$(BIN)/python -m pytest -m study

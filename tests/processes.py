@@ -8,6 +8,8 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -74,3 +76,19 @@ def _body(
 
 def _result(path: Path) -> Any:
     return torch.load(path, weights_only=False) if path.exists() else None
+
+
+def torchrun(script: Path, folder: Path, *arguments: str) -> str:
+    """Run a script on two workers and return what it printed; torchrun leaves its logs in `folder`."""
+    there = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, str(script), *arguments],
+        env=there,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -21,11 +21,11 @@ LAYERS = [
     {"worker"},
     {"collectives", "lockstep", "clock"},
     {"algorithms"},
-    {"flat", "settings", "tuning", "transport"},
-    {"buffers", "member"},
-    {"simulation", "average", "optimizer"},
-    {"decentralize"},
-    {"testing", "tasks"},
+    {"flat", "settings", "sharded", "tuning", "transport", "sketch", "stamps"},
+    {"buffers", "member", "guards", "exchanges", "interrupts", "agreement", "inner"},
+    {"simulation", "average", "shown", "optimizer"},
+    {"decentralize", "scaler"},
+    {"testing", "tasks", "integrations"},
     {"lab"},
     {"runs"},
     {"report"},
@@ -66,6 +66,12 @@ def test_dependencies_point_one_way(path):
             assert LEVEL[parts[1]] <= LEVEL[piece], f"{piece} imports {parts[1]}, which is above it"
 
 
+def test_integrations_use_what_everybody_may_use():
+    for path in (SOURCE / "integrations").glob("*.py"):
+        ours = {name for name in imports(path) if name.startswith("gossamer.")}
+        assert all(name.startswith("gossamer.integrations") for name in ours), path.name
+
+
 def test_every_module_has_a_layer():
     pieces = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in modules()}
     assert pieces == set(LEVEL)
@@ -92,3 +98,11 @@ def test_every_algorithm_and_compressor_is_in_the_table_of_cases():
     named = {type(gossamer.compress.make(spec)) for spec in ("identity", "fp16", "topk:0.1", "randomk:0.1")}
     named |= {type(gossamer.compress.make(spec)) for spec in ("sign", "qsgd:4", "lowrank:1")}
     assert named == {type(compressor) for compressor in COMPRESSORS.values()}
+
+
+def test_threads_draw_from_the_generator_that_they_share_one_at_a_time():
+    """Between one thread's torch.manual_seed and its draws another's could draw: see `threads.seeded`."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        text = path.read_text()
+        if "run_threads" in text and path.name not in ("threads.py", Path(__file__).name):
+            assert "torch.manual_seed" not in text, f"{path.name} seeds for all threads: use threads.seeded"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from benchmarks import choco_table_page, slow_networks, slow_networks_page
+from benchmarks import adamw, adamw_page, choco_table_page, slow_networks, slow_networks_page
 from benchmarks.pages import fill, number, table
 from benchmarks.peers.crowd import Outcome
 from benchmarks.peers.model import predicted
@@ -16,9 +16,11 @@ from benchmarks.peers.worker import affordable
 from benchmarks.record import RESULTS, Lines, commit
 from benchmarks.slow_networks_plan import Goal
 from benchmarks.slow_networks_results import beyond_the_limit, learned, ratios
+from torch.nn.functional import cross_entropy
 
 from gossamer.network import OVERHEAD, Network
 from gossamer.runs import Config
+from gossamer.runs.session import own_randomness
 
 
 def test_the_first_step_that_is_good_enough_with_the_best_learning_rate():
@@ -89,8 +91,8 @@ def test_snapshots_are_judged_until_some_in_a_row_are_good_enough(tmp_path):
     (tmp_path / "snapshots").mkdir()
     steps = range(10, 80, 10)
     for step in steps:
-        for rank, shift in enumerate((-1, 1)):  # the average is the start
-            np.save(tmp_path / "snapshots" / f"0-{step}-{rank}.npy", start + np.float32(shift))
+        for rank, factor in enumerate((0, 2)):  # the average is the start, to the last bit
+            np.save(tmp_path / "snapshots" / f"0-{step}-{rank}.npy", start * np.float32(factor))
     marks = [{"step": 0, "time": 5.0}, *({"step": step, "time": 5.0 + step} for step in steps)]
     outcome = Outcome([[*marks, marks[-1]]] * 2, tmp_path, 0)
     found = outcome.curve(config, lambda metric: metric >= 0)
@@ -159,3 +161,48 @@ def test_the_page_of_the_study_shows_its_results():
     record = json.loads((RESULTS / "choco_table.json").read_text())
     written = choco_table_page.PAGE.read_text(encoding="utf-8")
     assert choco_table_page.page(written, record) == written
+
+
+@own_randomness()
+def test_all_reduce_stands_for_ddp(tmp_path, monkeypatch):
+    """DDP is one AdamW that steps with the clipped gradient of all workers' batches together."""
+    for name, value in (("STEPS", 4), ("WARMUP", 1), ("BLOCK", 16), ("BATCH", 4), ("CLIP", 0.5)):
+        monkeypatch.setattr(adamw, name, value)
+    path = tmp_path / "text.txt"
+    path.write_text("To be, or not to be, that is the question. " * 40)
+    text = adamw.Text(path)
+    torch.manual_seed(3)
+    model = adamw.GPT(text.characters, 16)
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    others = [p for p in model.parameters() if p.dim() == 1]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.99))
+    for step, factor in enumerate((1.0, 1.0, 0.775, 0.325)):  # 0.1 + 0.9 (1 + cos(pi k / 3)) / 2
+        x, y = (torch.cat(parts) for parts in zip(*(text.batch(3, step, r) for r in range(4)), strict=True))
+        optimizer.zero_grad()
+        cross_entropy(model(x).flatten(0, 1), y.flatten()).backward()
+        assert torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5) > 0.5, "nothing was clipped"
+        for group in optimizer.param_groups:
+            group["lr"] = 4e-3 * factor
+        optimizer.step()
+    expected = text.validation_loss(model)
+    found = adamw.train(text, ("all-reduce, which is DDP", 3))["validation loss"]
+    alone = adamw.train(text, ("one worker alone", 3))["validation loss"]
+    assert abs(found - expected) < 0.1 * abs(alone - expected), "as near as rounding lets it"
+
+
+def test_the_table_of_adamw_compares_with_its_first_row():
+    def run(loss, sent):
+        return {"validation loss": loss, "bytes a worker": sent}
+
+    methods = {"DDP": [run(2.0, 9.8e8), run(2.2, 9.8e8)], "gossip": [run(2.25, 4.12e7), run(2.35, 4.12e7)]}
+    assert adamw_page.results_table(methods).splitlines()[2:] == [
+        "| DDP | 2.000 / 2.200 | +0.000 | 980 |",
+        "| gossip | 2.250 / 2.350 | +0.200 | 41.2 |",
+    ]
+
+
+def test_readme_shows_the_results_of_adamw():
+    results = json.loads((RESULTS / "adamw.json").read_text())["results"]
+    written = adamw_page.README.read_text(encoding="utf-8")
+    assert adamw_page.readme(written, results) == written

@@ -14,7 +14,7 @@ import gossamer
 from gossamer.algorithms import DPSGD, AllReduce, Choco, PowerGossip
 from gossamer.compress import TopK
 from tests.problem import Model, advance, flat, sgd
-from tests.threads import run_threads
+from tests.threads import run_threads, seeded
 from tests.training import CHOCO, batch, fit, small, wrap
 
 OPTIMIZERS = {
@@ -63,8 +63,8 @@ def test_all_reduce_with_adam_is_one_worker_with_the_mean_gradient():
 
 def test_start_values_and_buffers_come_from_worker_0():
     def work(link):
-        torch.manual_seed(link.rank)
-        model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+        with seeded(link.rank):
+            model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
         model[1].running_mean.fill_(float(link.rank))
         model[1].num_batches_tracked.fill_(link.rank)
         wrap(model, link)
@@ -146,8 +146,8 @@ def test_schedulers_closures_clipping_and_groups():
 
 
 def test_lbfgs_gets_its_closure():
-    torch.manual_seed(0)
-    model, x = nn.Linear(4, 1), torch.randn(20, 4)
+    with seeded():
+        model, x = nn.Linear(4, 1), torch.randn(20, 4)
     y = x @ torch.tensor([[1.0], [2.0], [-1.0], [0.5]])
     optimizer = wrap(model, inner=torch.optim.LBFGS(model.parameters(), max_iter=20))
 
@@ -213,9 +213,9 @@ def test_mixed_dtypes_frozen_and_tied_parameters_and_missing_gradients():
     class Mixed(nn.Module):
         def __init__(self):
             super().__init__()
-            torch.manual_seed(0)
-            self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 3).double()
-            self.frozen, self.unused = nn.Linear(6, 6), nn.Linear(2, 2)
+            with seeded():
+                self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 3).double()
+                self.frozen, self.unused = nn.Linear(6, 6), nn.Linear(2, 2)
             self.frozen.requires_grad_(False)
             self.tied = self.a.weight
 

@@ -11,19 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from tests.processes import torchrun
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-def torchrun(script: Path, folder: Path) -> str:
-    """Run a script on two workers and return what it printed; torchrun leaves its logs in `folder`."""
-    command, there = [*TORCHRUN, str(script)], {**ENVIRONMENT, "TMPDIR": str(folder)}
-    done = subprocess.run(command, env=there, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
@@ -33,11 +27,35 @@ def test_python_blocks_run(code):
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout.split()[-1].strip("tensor()")) < 0.3
+
+
+def test_the_loop_that_saves_on_ctrl_c(tmp_path):
+    """One of two workers is interrupted; both save after the same step."""
+    (loop,) = re.findall(r"```py\n(.*?)```", README, re.DOTALL)
+    before = """
+import os, signal, torch, gossamer
+torch.manual_seed(0)
+model, loss = torch.nn.Linear(4, 2), torch.nn.functional.cross_entropy
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = gossamer.decentralize(optimizer, model, algorithm="choco", compressor="sign", gamma=0.5)
+def forever():
+    while True:
+        if optimizer.rank == 1 and optimizer.rounds == 7:
+            os.kill(os.getpid(), signal.SIGINT)
+        yield torch.randn(8, 4), torch.randint(2, (8,))
+batches = forever()
+"""
+    script = tmp_path / "train.py"
+    script.write_text(before + loop.replace('f"worker', f'f"{tmp_path}/worker'))
+    torchrun(script, tmp_path)
+    saved = [torch.load(tmp_path / f"worker-{rank}.pt", weights_only=True)["gossamer"] for rank in (0, 1)]
+    assert [state["rank"] for state in saved] == [0, 1]
+    assert saved[0]["steps"] == saved[1]["steps"] > 7
 
 
 def test_the_diff_runs_under_torchrun(tmp_path):
@@ -72,7 +90,7 @@ for sys.argv in json.loads(sys.argv[1]):
 """
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_the_commands_run(tmp_path):
     commands = re.findall(r"^gossamer [^#\n]+", README, re.MULTILINE)
     assert {command.split()[1] for command in commands} >= {
@@ -89,7 +107,7 @@ def test_the_commands_run(tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1700,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
@@ -100,7 +118,7 @@ def test_the_commands_run(tmp_path):
 def test_the_whole_script_learns(tmp_path):
     printed = torchrun(ROOT / "examples" / "digits.py", tmp_path)
     last = re.findall(r"average model ([\d.]+)%", printed)[-1]
-    assert float(last) > 90
+    assert float(last) > 75  # guessing gives 10
 
 
 def test_make_targets_exist():

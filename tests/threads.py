@@ -6,21 +6,34 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from gossamer.errors import PeerTimeout
+from gossamer.errors import PeerLost, PeerTimeout
 from gossamer.transport import Transport
 from gossamer.worker import Mail, Post
+from tests.waiting import LIMIT
+
+_SEEDING = threading.Lock()
+
+
+@contextmanager
+def seeded(seed: int = 0) -> Iterator[None]:
+    """Draw from torch's global generator alone: the threads that stand for workers share it."""
+    with _SEEDING:
+        torch.manual_seed(seed)
+        yield
 
 
 class ThreadTransport(Transport):
     """One queue for every ordered pair of workers."""
 
     def __init__(
-        self, rank: int, queues: dict[tuple[int, int], queue.Queue[Tensor]], deadline: float
+        self, rank: int, queues: dict[tuple[int, int], queue.Queue[Tensor | None]], deadline: float
     ) -> None:
         self.rank, self.size = rank, 1 + max(i for pair in [*queues, (0, 0)] for i in pair)
         self.sent, self.received, self.waited = Counter(), Counter(), 0.0
@@ -39,32 +52,50 @@ class ThreadTransport(Transport):
             expect, phase, began, inbox = self._open.pop(0)
             for j in sorted(expect):
                 try:
-                    inbox[j] = self._queues[j, self.rank].get(timeout=self.deadline)
+                    message = self._queues[j, self.rank].get(timeout=self.deadline)
                 except queue.Empty:
                     raise PeerTimeout(j, phase, time.monotonic() - began, "did not answer") from None
-                assert inbox[j].numel() == expect[j]
+                if message is None:
+                    raise PeerLost(j, phase, time.monotonic() - began, "was lost")
+                assert message.numel() == expect[j]
+                inbox[j] = message
                 self.received[j] += expect[j]
         return ticket[3]
 
     def close(self) -> None:
-        pass
+        """Stay: others may still have to read what was sent."""
+
+    def leave(self) -> None:
+        """Let all others lose this worker, after what it has sent them."""
+        for (i, _), messages in self._queues.items():
+            if i == self.rank:
+                messages.put(None)
 
 
-def run_threads(n: int, work: Callable[[ThreadTransport], Any], deadline: float = 60.0) -> list[Any]:
-    """Run work(transport) in n threads and return the results; the first failure is raised."""
+def run_threads(
+    n: int, work: Callable[[ThreadTransport], Any], deadline: float = LIMIT, main: int | None = None
+) -> list[Any]:
+    """Run work(transport) in n threads and return the results; the first failure is raised.
+
+    Worker `main` runs in the thread of the caller, who may be the one that hears signals.
+    """
     queues = {(i, j): queue.Queue() for i in range(n) for j in range(n) if i != j}
     results: list[Any] = [None] * n
     failures: list[BaseException] = []
 
     def body(rank: int) -> None:
+        link = ThreadTransport(rank, queues, deadline)
         try:
-            results[rank] = work(ThreadTransport(rank, queues, deadline))
+            results[rank] = work(link)
         except BaseException as error:  # noqa: BLE001 - handed to the test
             failures.append(error)
+            link.leave()
 
-    threads = [threading.Thread(target=body, args=(rank,)) for rank in range(n)]
+    threads = [threading.Thread(target=body, args=(rank,)) for rank in range(n) if rank != main]
     for thread in threads:
         thread.start()
+    if main is not None:
+        body(main)
     for thread in threads:
         thread.join()
     if failures:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -12,6 +10,7 @@ import gossamer
 from gossamer.algorithms import DPSGD, Choco
 from gossamer.compress import TopK
 from tests.problem import sgd
+from tests.threads import seeded
 
 CHOCO = Choco(TopK(0.25), gamma=0.3)
 
@@ -21,12 +20,8 @@ def wrap(model, link=None, inner=None, **options):
     return gossamer.decentralize(inner or sgd(list(model.parameters())), model, transport=link, **options)
 
 
-SEEDING = threading.Lock()  # torch's global generator is shared by the threads that stand for workers
-
-
 def small():
-    with SEEDING:
-        torch.manual_seed(0)
+    with seeded():
         return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
 
 

@@ -16,6 +16,7 @@ from gossamer.errors import (
     WireError,
 )
 from gossamer.optimizer import DecentralizedOptimizer
+from gossamer.scaler import GradScaler
 from gossamer.simulation import Simulation
 from gossamer.tuning import tune_gamma
 
@@ -26,6 +27,7 @@ __all__ = [
     "DecentralizedOptimizer",
     "Diverged",
     "GossamerError",
+    "GradScaler",
     "MismatchError",
     "PeerError",
     "PeerLost",

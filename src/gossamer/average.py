@@ -19,8 +19,9 @@ from gossamer.flat import flatten
 from gossamer.layout import Layout
 from gossamer.lockstep import lockstep
 from gossamer.member import Member
-from gossamer.rng import generator
-from gossamer.settings import settings
+from gossamer.settings import fingerprint, settings
+from gossamer.sharded import require_whole
+from gossamer.sketch import sketch
 from gossamer.topology import Schedule, Topology
 from gossamer.topology import make as make_topology
 from gossamer.transport import Transport, agree, connect, run
@@ -28,7 +29,6 @@ from gossamer.tuning import with_common_gamma, with_gamma
 from gossamer.worker import Round
 
 CHECK_EVERY = 10  # rounds between two looks at the disagreement
-SKETCH = 64  # numbers in which a worker's vector is summed up to measure it, to about 10 %
 
 Drive = Callable[[list[Round]], list[int]]
 
@@ -63,10 +63,12 @@ def average(
     Workers meet as in `decentralize`. It ends when the root mean square distance to the average
     is at most `tolerance` of that at the start, or after `max_rounds`. The tensor stays as it is.
     """
+    require_whole({"tensor": tensor})
     link = connect(group, deadline)
     graph = make_topology(topology, link.size, seed)
     asked = _for_averaging(algorithms.make(algorithm, compressor, gamma=gamma))
     own = {"tolerance": str(tolerance), "max_rounds": str(max_rounds)}
+    own["sketch"] = fingerprint([sketch([torch.ones(1000)], seed)])
     agree(link, settings(asked, graph, [Layout.of({"tensor": tensor})], every=1, seed=seed) | own)
     member = _member(
         link.rank, tensor, with_common_gamma(asked, graph, [tensor.shape], link, seed), graph, seed
@@ -140,21 +142,9 @@ def _gossip(
 
 
 def _disagreement(members: list[Member], n: int, together: Callable[[list[Round]], None], seed: int) -> float:
-    """Return the workers' root mean square distance to their average, from a sketch of each.
-
-    A count sketch (Charikar et al. 2002) adds up all entries with random signs in a few bins: it
-    keeps squared distances in expectation, and is averaged exactly at the price of a few bytes.
-    """
-    d, rng = members[0].flats[0].layout.size, generator(seed, "sketch")
-    bins, signs = (
-        torch.randint(SKETCH, (d,), generator=rng),
-        torch.randint(2, (d,), generator=rng) * 2.0 - 1.0,
-    )
-    sketches = []
-    for member in members:
-        signed = member.flats[0].x.detach().cpu().double() * signs
-        sketches.append(torch.zeros(SKETCH, dtype=torch.float64).index_add_(0, bins, signed))
-    means = [sketch.clone() for sketch in sketches]
+    """Return the workers' root mean square distance to their average, from a sketch of each."""
+    sketches = [sketch([member.flats[0].x], seed) for member in members]
+    means = [s.clone() for s in sketches]
     together([ring_mean(member.rank, n, mean) for member, mean in zip(members, means, strict=True)])
     squares = [(a - b).square().sum().view(1) for a, b in zip(sketches, means, strict=True)]
     together([ring_mean(member.rank, n, square) for member, square in zip(members, squares, strict=True)])

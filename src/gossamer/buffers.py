@@ -7,6 +7,7 @@ mean over all workers of every floating-point buffer that a state_dict holds, "l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from torch import Tensor
@@ -31,6 +32,16 @@ class Buffers:
     def write(self, vectors: list[Tensor]) -> None:
         """Put back what `read` returned."""
         spread(self._groups(), vectors)
+
+    def dump(self) -> dict[str, Tensor]:
+        """Return copies of all that a model's state_dict holds, by name, whatever the policy."""
+        return {name: b.detach().clone() for name, b in saved_buffers(self._model).items()}
+
+    def load(self, saved: Mapping[str, Tensor]) -> None:
+        """Put back what `dump` returned."""
+        buffers = saved_buffers(self._model)
+        for name, value in saved.items():
+            buffers[name].copy_(value)
 
     def _groups(self) -> list[dict[str, Tensor]]:
         if self._policy == "local":

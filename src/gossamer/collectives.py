@@ -1,12 +1,13 @@
 """What all workers do together, as rounds over point-to-point messages.
 
 Written like an algorithm, so that every transport and the simulation have them for free:
-an exact average, rows gathered from all, a broadcast from worker 0, and agreement on one complaint.
+an exact average, rows gathered from all, a broadcast from worker 0, a few numbers combined, and
+agreement on one complaint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import torch
 from torch import Tensor
@@ -58,20 +59,26 @@ def broadcast(rank: int, n: int, v: Tensor) -> Round:
             yield Post({}, {})
 
 
-def one_complaint(rank: int, n: int, complaint: Tensor) -> Round:
-    """Replace a uint8 text, zeros for none, by that of one worker that has one, the same for all."""
+def combine(rank: int, n: int, v: Tensor, into: Callable[[Tensor, Tensor], Tensor]) -> Round:
+    """Replace a short v by what `into(mine, theirs)` makes of all workers', the same bits everywhere.
+
+    Along a binomial tree to worker 0 and back: few phases, while all of v travels in each.
+    """
     for k in reversed(range((n - 1).bit_length())):
         source, target = rank + (1 << k), rank - (1 << k)
         if rank < 1 << k and source < n:
-            inbox = yield _post({}, {source: complaint})
-            theirs = _open(inbox, source, complaint)
-            if not complaint.any():
-                complaint.copy_(theirs)
+            inbox = yield _post({}, {source: v})
+            v.copy_(into(v, _open(inbox, source, v)))
         elif 0 <= target < 1 << k:
-            yield _post({target: complaint}, {})
+            yield _post({target: v}, {})
         else:
             yield Post({}, {})
-    yield from broadcast(rank, n, complaint)
+    yield from broadcast(rank, n, v)
+
+
+def one_complaint(rank: int, n: int, complaint: Tensor) -> Round:
+    """Replace a uint8 text, zeros for none, by that of one worker that has one, the same for all."""
+    yield from combine(rank, n, complaint, lambda mine, theirs: mine if mine.any() else theirs)
 
 
 def _pass_on(piece: Tensor, right: int, left: int, like: Tensor) -> Generator[Post, Mail, Tensor]:

@@ -36,36 +36,73 @@ class WireError(GossamerError):
 class PeerError(GossamerError):
     """A neighbour did not do its part of an exchange."""
 
-    def __init__(self, peer: int, phase: str, age: float, cause: str) -> None:
-        super().__init__(peer, phase, age, cause)
+    def __init__(self, peer: int, phase: str, age: float, cause: str, first_failure: str = "") -> None:
+        super().__init__(peer, phase, age, cause, first_failure)
         self.peer, self.phase, self.age, self.cause = peer, phase, age, cause
+        self.first_failure = first_failure  # what the worker that failed first has said, if it could
 
     def __str__(self) -> str:
-        return f"worker {self.peer} {self.cause} in {self.phase}, {self.age:.1f} s after the exchange began"
+        told = f". The first to fail was {self.first_failure}" if self.first_failure else ""
+        when = f"{self.age:.1f} s after the exchange began"
+        return f"worker {self.peer} {self.cause} in {self.phase}, {when}{told}"
 
 
 class PeerTimeout(PeerError):  # noqa: N818 - the word says it
     """A neighbour stayed silent past the deadline."""
 
     def __str__(self) -> str:
-        return f"{super().__str__()}; is it alive, and do all workers call step() equally often?"
+        return super().__str__() if self.first_failure else f"{super().__str__()}. {self._likely_cause}"
+
+    @property
+    def _likely_cause(self) -> str:
+        if self.phase.startswith("round"):
+            return (
+                "Is it alive, and do all workers call step() equally often, with the same number of batches? "
+                "Has it entered consensus() alone? One that is busy elsewhere, as with an evaluation on one "
+                "worker only, is waited for as long as `deadline` says: decentralize(..., deadline=seconds)"
+            )
+        if self.phase.startswith("average"):
+            return (
+                "All workers enter consensus(), consensus_distance() and mean() together, having called "
+                "step() equally often: call them on every worker, not under `if rank == 0`, and evaluate or "
+                "print inside on one of them if you like. "
+                "For slow workers raise decentralize(..., deadline=seconds)"
+            )
+        return "Is it alive, and does it run the same script with the same settings?"
 
 
 class PeerLost(PeerError):  # noqa: N818 - the word says it
     """The connection to a neighbour broke."""
 
+    def __str__(self) -> str:
+        if self.first_failure:
+            return super().__str__()
+        return (
+            f"{super().__str__()}. It left no word: was it killed, or has its script ended earlier than this "
+            f"one's, with fewer batches?"
+        )
+
 
 class MismatchError(GossamerError):
-    """Workers were started with different settings; every worker raises the same text."""
+    """Workers have different settings. At the start every worker raises the same text."""
 
-    def __init__(self, field: str, rank: int, found: str, expected: str) -> None:
-        super().__init__(field, rank, found, expected)
+    def __init__(
+        self,
+        field: str,
+        rank: int,
+        found: str,
+        expected: str,
+        reference: int = 0,
+        remedy: str = "start all workers with the same settings",
+    ) -> None:
+        super().__init__(field, rank, found, expected, reference, remedy)
         self.field, self.rank, self.found, self.expected = field, rank, found, expected
+        self.reference, self.remedy = reference, remedy
 
     def __str__(self) -> str:
         return (
-            f"worker {self.rank} differs in '{self.field}': it has {self.found}, worker 0 has "
-            f"{self.expected}; start all workers with the same settings"
+            f"worker {self.rank} differs in '{self.field}': it has {self.found}, worker {self.reference} has "
+            f"{self.expected}; {self.remedy}"
         )
 
 

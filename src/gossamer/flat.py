@@ -9,6 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch.utils.dlpack import from_dlpack
 
 from gossamer.layout import Layout
 
@@ -22,23 +23,35 @@ class FlatParameters:
         self.parameters = dict(parameters)
         self.layout = Layout.of(self.parameters)
         (self.x,) = joined([self.parameters])
-        for p, view in zip(self.parameters.values(), self.layout.views(self.x).values(), strict=True):
-            p.data = view
-        self._places = [p.data_ptr() for p in self.parameters.values()]
+        self._views = list(self.layout.views(self.x).values())
+        for p, view in zip(self.parameters.values(), self._views, strict=True):
+            p.data = _in_a_storage_of_its_own(view)
 
-    def require_in_place(self) -> None:
-        """Raise a ValueError if a parameter no longer lives in the buffer."""
-        for (name, p), place in zip(self.parameters.items(), self._places, strict=True):
-            if p.data_ptr() != place:
+    def take_back(self) -> None:
+        """Take parameters that were copied elsewhere, as model.to("cpu:0") does, back into the buffer.
+
+        Raises a ValueError, before anything is changed, if one cannot be: it has another dtype, device or
+        shape now.
+        """
+        pairs = zip(self.parameters.items(), self._views, strict=True)
+        moved = [(name, p, view) for (name, p), view in pairs if p.data_ptr() != view.data_ptr()]
+        for name, p, view in moved:
+            before, now = _kind(view), _kind(p)
+            if before != now:
                 raise ValueError(
-                    f"parameter '{name}' was moved after gossamer.decentralize; "
-                    f"call model.to(...) or .half() first and wrap the optimizer afterwards"
+                    f"parameter '{name}' was {before} when the optimizer was wrapped and is {now} now; "
+                    f"convert or move the model first and call gossamer.decentralize afterwards"
                 )
+        with torch.no_grad():
+            for _, p, view in moved:
+                view.copy_(p)
+                p.data = _in_a_storage_of_its_own(view)
 
     def gradient(self) -> Tensor:
         """Return the gradients as one vector; zeros where a parameter has none."""
         grads = (p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters.values())
-        return torch.cat([g.detach().to(self.layout.dtype).reshape(-1) for g in grads])
+        dense = (g.to_dense() if g.is_sparse else g for g in grads)
+        return torch.cat([g.detach().to(self.layout.dtype).reshape(-1) for g in dense])
 
     def set_gradient(self, g: Tensor) -> None:
         """Write a vector into the gradients; a tensor of zeros becomes no gradient.
@@ -47,6 +60,23 @@ class FlatParameters:
         """
         for p, view in zip(self.parameters.values(), self.layout.views(g).values(), strict=True):
             p.grad = view.clone() if view.any() else None
+
+
+def _in_a_storage_of_its_own(view: Tensor) -> Tensor:
+    """Return a tensor of the same memory whose storage is no larger than it is.
+
+    Those who save a tensor save its storage, and those who look for tied weights compare storages:
+    parameters in one storage would be saved whole with each of them, or dropped as duplicates.
+    """
+    try:
+        return from_dlpack(view)
+    except (BufferError, RuntimeError):  # a dtype or device that DLPack does not know
+        return view
+
+
+def _kind(t: Tensor) -> str:
+    device = t.device if t.device.type != "cpu" else "cpu"  # "cpu:0" is the same place
+    return f"{tuple(t.shape)} {t.dtype} on {device}"
 
 
 def flatten(parameters: Mapping[str, Parameter]) -> list[FlatParameters]:

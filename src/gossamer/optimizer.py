@@ -4,28 +4,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 from torch.optim import Optimizer
 
+from gossamer.agreement import require_same
 from gossamer.algorithms import Algorithm, AllReduce
 from gossamer.buffers import Buffers
-from gossamer.collectives import ring_mean, summable
-from gossamer.errors import GossamerError
+from gossamer.exchanges import Exchanges
 from gossamer.flat import FlatParameters
+from gossamer.guards import ModelGuard
+from gossamer.inner import InnerStep
+from gossamer.interrupts import catching
 from gossamer.member import Member
-from gossamer.topology import Schedule, Topology
-from gossamer.transport import Flight, Transport, run
+from gossamer.shown import ShownModel
+from gossamer.sketch import sketch
+from gossamer.stamps import RoundStamps
+from gossamer.topology import Schedule, Topology, rounds_to_reach_all
+from gossamer.transport import Flight, Transport, agree
 
 
 class DecentralizedOptimizer(Optimizer):
     """A torch optimizer whose steps are rounds of a decentralized algorithm. Made by `decentralize`.
 
-    Every worker must call `step`, `consensus` and `consensus_distance` equally often: they
+    Every worker must call `step`, `consensus`, `consensus_distance` and `mean` equally often: they
     exchange messages. Schedulers, closures, clipping, param groups and checkpoints work as with
     the optimizer inside.
     """
@@ -34,39 +40,43 @@ class DecentralizedOptimizer(Optimizer):
         self,
         inner: Optimizer,
         flats: list[FlatParameters],
-        frozen: dict[str, Parameter],
+        guard: ModelGuard,
         buffers: Buffers,
         algorithm: Algorithm,
         topology: Topology | Schedule,
         transport: Transport,
         *,
+        common_start: bool,
         every: int,
         seed: int,
         overlap: int,
         settings: dict[str, str],
     ) -> None:
         super().__init__(inner.param_groups, inner.defaults)
-        self._inner = inner
+        self._inner, self._guard, self._buffers = inner, guard, buffers
         self._share()
-        self._frozen, self._buffers = frozen, buffers
         self.algorithm, self.topology, self.transport, self.overlap = algorithm, topology, transport, overlap
-        self._settings = settings
-        self._broken: str | None = None
-        self._in_consensus = False
-        self._closure: Callable[[], float | None] | None = None
+        self._seed, self._settings = seed, settings
+        self._exchanges = Exchanges(transport)
+        self._loaded: list[Tensor] = []  # the parameters of a checkpoint, until the next step
         self._flight: Flight | None = None
-        self.sent: Counter[int] = Counter()  # by peer, in training; `transport.sent` counts everything
+        self._stamps = RoundStamps(
+            transport.rank, lambda: self.param_groups, lambda: self.rounds, self._rounds_to_reach_all
+        )
+        self._step_inner = InnerStep(inner, one_gradient=isinstance(algorithm, AllReduce) and every == 1)
         self._member = Member(
             transport.rank,
             flats,
-            self._inner_step,
+            partial(self._step_inner, with_closure=len(flats) == 1),
             algorithm,
             topology,
-            common_start=True,
+            common_start=common_start,
+            may_resume=True,
             every=every,
             overlap=overlap,
             seed=seed,
         )
+        self._shown = ShownModel(self._member, buffers)
 
     @property
     def rounds(self) -> int:
@@ -74,9 +84,19 @@ class DecentralizedOptimizer(Optimizer):
         return self._member.rounds
 
     @property
+    def sent(self) -> Counter[int]:
+        """Return the bytes sent in training, by peer; `transport.sent` counts everything."""
+        return self._exchanges.sent
+
+    @property
     def bytes_sent(self) -> int:
         """Return the bytes that this worker's rounds of training have sent."""
-        return self.sent.total()
+        return self._exchanges.sent.total()
+
+    @property
+    def consensus_bytes_sent(self) -> int:
+        """Return the bytes that consensus(), consensus_distance() and mean() have sent."""
+        return self._exchanges.consensus_sent.total()
 
     @property
     def rank(self) -> int:
@@ -86,16 +106,11 @@ class DecentralizedOptimizer(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Do the optimizer's step and the algorithm's round."""
-        self._require_sound()
-        if self._in_consensus:
-            raise ValueError("step() inside consensus() would be undone at its end; leave it first")
-        self._require_still_frozen()
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        self._closure = closure and self._first_known(loss, closure)
-        with self._marked_if_it_fails():
+        self._exchanges.require_sound()
+        self._refuse_in_consensus("step()")
+        self._check_model()
+        loss = self._step_inner.evaluate(closure)
+        with self._exchanges.watched():
             self._begin_if_possible()  # nothing is under way after a start
             if self._member.next_step_exchanges:
                 flight, self._flight = self._flight or self._begin(), None
@@ -109,55 +124,94 @@ class DecentralizedOptimizer(Optimizer):
     def consensus(self) -> Iterator[None]:
         """Put the exact average of all workers' models in place of this worker's, for a while.
 
-        All workers enter together. BatchNorm statistics are averaged too, unless buffers="local".
+        All workers enter together; inside, it may be entered again at no cost. BatchNorm statistics are
+        averaged too, unless buffers="local". It sends 8 d (n-1)/n bytes a worker for d float32 parameters.
         """
-        self._require_sound()
-        own = [flat.x.clone() for flat in self._member.flats]
-        own_buffers = self._buffers.read()
-        averages = [self._average(x) for x in own]  # of copies: a failure on the way leaves the model alone
-        averaged_buffers = [self._average(v) for v in own_buffers]
-        self._put(averages, averaged_buffers)
-        self._in_consensus = True
-        try:
+        self._exchanges.require_sound()
+        if self._shown.is_other:
             yield
-        finally:
-            self._in_consensus = False
-            self._put(own, own_buffers)
+            return
+        self._member.take_back()
+        # all of it before anything is changed, so that a failure on the way leaves the model alone
+        parameters, buffers = ([self._exchanges.average(v) for v in part] for part in self._shown.read())
+        with self._shown.showing((parameters, buffers)):
+            yield
 
     @torch.no_grad()
-    def consensus_distance(self) -> float:
-        """Return sqrt(1/n sum_i |x_i - average|^2) over all workers' models. All workers call it."""
-        self._require_sound()
-        squared = torch.zeros(1, dtype=torch.float64)
-        for flat in self._member.flats:
-            squared += (flat.x - self._average(flat.x)).double().square().sum().cpu()
-        return float(self._average(squared).sqrt())
+    def consensus_distance(self, *, estimate: bool = False) -> float:
+        """Return sqrt(1/n sum_i |x_i - average|^2) over all workers' models. All workers call it.
+
+        It sends as much as `consensus`; with `estimate` 64 numbers in place of every model, which tell
+        the distance to about 10 %.
+        """
+        self._exchanges.require_sound()
+        self._refuse_in_consensus("consensus_distance()")
+        xs = self._member.read()
+        return self._exchanges.distance([sketch(xs, self._seed)] if estimate else xs)
+
+    def mean(self, value: float) -> float:
+        """Return the average of a number over all workers, the same bits everywhere. All workers call it."""
+        self._exchanges.require_sound()
+        return self._exchanges.mean(value)
+
+    def any_worker(self, flag: bool) -> bool:
+        """Return whether it is true on any worker. All workers call it; it counts as training."""
+        self._exchanges.require_sound()
+        return self._exchanges.any(flag)
+
+    def catching_interrupts(self) -> AbstractContextManager[Callable[[], bool]]:
+        """Turn Ctrl-C and SIGTERM on any worker into an answer that all get after the same step.
+
+            with optimizer.catching_interrupts() as interrupted:
+                for x, y in batches:
+                    ...
+                    optimizer.step()
+                    if interrupted():
+                        save()
+                        break
+
+        The wish travels with the rounds' messages. A second Ctrl-C stops at once.
+        """
+        return catching(self._stamps, self.transport.size)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the inner optimizer's state with this worker's algorithm state under "gossamer".
+        """Return the inner optimizer's state, with all that this worker has of its own under "gossamer".
 
-        A round that is under way is not part of it: it has changed nothing yet and will be
-        started again, with the same messages.
+        That includes the model's parameters and buffers as they are in training, also inside
+        consensus(). A round that is under way is not part of it: it has changed nothing yet and will
+        be started again, with the same messages.
         """
-        own = {**self._member.state_dict(), "settings": self._settings}
+        with self._shown.as_in_training():
+            own = self._member.state_dict() | {"buffers": self._buffers.dump()}
+        own |= {"settings": self._settings, "sent": dict(self.sent)}
+        own["consensus_sent"] = dict(self._exchanges.consensus_sent)
         return {**self._inner.state_dict(), "gossamer": own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up a checkpoint; the model's parameters must have been loaded as well."""
+        """Take up a checkpoint, the model's parameters and buffers included."""
+        self._refuse_in_consensus("load_state_dict()")
         if "gossamer" not in state_dict:
             raise ValueError("this is the state of a plain optimizer; load it before gossamer.decentralize")
         inner = dict(state_dict)
         own = inner.pop("gossamer")
-        self._require_same_settings(own["settings"])
-        if self._broken is None:
+        require_same(own["settings"], self._settings)
+        if self._exchanges.broken is None:
             self._abandon()
         self._member.load_state_dict(own)
+        self._buffers.load(own.get("buffers", {}))
         self._inner.load_state_dict(inner)
         self._share()
-        self._broken = self._flight = None
+        for name in ("sent", "consensus_sent"):
+            counter = getattr(self._exchanges, name)
+            counter.clear()
+            counter.update(own.get(name, {}))
+        self._loaded = own.get("parameters", [])
+        self._flight = None
+        self._exchanges.begin_anew()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients."""
+        self._stamps.zero_grads += not self._step_inner.in_closure
         self._inner.zero_grad(set_to_none)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -174,7 +228,7 @@ class DecentralizedOptimizer(Optimizer):
         self.transport.close()
 
     def _begin(self) -> Flight:
-        return Flight(self._member.exchange(), self.transport, f"round {self.rounds + 1}")
+        return Flight(self._member.exchange(), self.transport, f"round {self.rounds + 1}", self._stamps)
 
     def _begin_if_possible(self) -> None:
         if self._flight is None and self._member.next_round_may_begin:
@@ -185,77 +239,37 @@ class DecentralizedOptimizer(Optimizer):
             self._flight.abandon()
             self._flight = None
 
-    @torch.no_grad()
-    def _average(self, v: Tensor) -> Tensor:
-        """Return the exact average over all workers, summed in float32 at least."""
-        total = summable(v)
-        with self._marked_if_it_fails():
-            run(
-                ring_mean(self.transport.rank, self.transport.size, total),
-                self.transport,
-                "average of all workers",
-            )
-        return total.to(v.dtype)
+    def _refuse_in_consensus(self, call: str) -> None:
+        if self._shown.is_other:
+            raise ValueError(f"{call} inside consensus() would be about the average model; leave it first")
 
-    @torch.no_grad()
-    def _put(self, xs: list[Tensor], buffers: list[Tensor]) -> None:
-        self._member.put(xs)
-        self._buffers.write(buffers)
+    def _check_model(self) -> None:
+        """Notice before a step what was done to the model since the last one."""
+        self._member.require_start()
+        self._guard.check(first=self._member.steps == 0)
+        self._member.take_back()
+        if self._loaded:
+            self._guard.require_values(self._member.groups, self._loaded)
+            self._loaded = []
+        resting = self._guard.resting
+        if resting != self._member.resting:
+            self._let_rest(resting)
 
-    @contextmanager
-    def _marked_if_it_fails(self) -> Iterator[None]:
-        """Remember that an exchange broke off: some workers have done more of it than others."""
-        try:
-            yield
-        except BaseException as error:
-            self._broken = f"{type(error).__name__}: {error}"
-            raise
-
-    def _require_sound(self) -> None:
-        if self._broken is not None:
-            raise GossamerError(
-                f"an earlier exchange broke off ({self._broken}), so workers may no longer agree on what "
-                f"they know of each other; start again from a checkpoint"
-            )
-
-    def _require_same_settings(self, saved: dict[str, str]) -> None:
-        for name in [*saved, *(name for name in self._settings if name not in saved)]:
-            then, now = saved.get(name, "nothing"), self._settings.get(name, "nothing")
-            if then != now:
-                raise ValueError(f"the checkpoint was made with {name} = {then}, this run has {now}")
-
-    def _inner_step(self) -> None:
-        if self._closure is None or len(self._member.flats) > 1:
-            self._inner.step()
-        else:
-            self._inner.step(self._closure)  # type: ignore[arg-type]  # a closure may return None
+    def _let_rest(self, names: frozenset[str]) -> None:
+        """Stop exchanging layers that were frozen, and go on with those that were unfrozen again."""
+        with self._exchanges.watched():
+            agree(self.transport, {"frozen parameters": ", ".join(sorted(names)) or "none"}, "freezing")
+            self._abandon()
+            self._member.let_rest(names)
 
     def _share(self) -> None:
         """Let both optimizers have one set of groups and state, so that schedulers reach the inner one."""
         self.param_groups, self.state = self._inner.param_groups, self._inner.state
 
-    def _require_still_frozen(self) -> None:
-        for name, p in self._frozen.items():
-            if p.requires_grad:
-                raise ValueError(
-                    f"parameter '{name}' was frozen when the optimizer was wrapped and would now train on "
-                    f"this worker alone; unfreeze it first and wrap the optimizer afterwards"
-                )
-
-    def _first_known(self, loss: float | None, closure: Callable[[], float]) -> Callable[[], float | None]:
-        """Return a closure that answers once with the loss already computed, then evaluates again."""
-        known = [loss]
-
-        def replay() -> float | None:
-            if known:
-                return known.pop()
-            if isinstance(self.algorithm, AllReduce) and self._member.every == 1:
-                raise ValueError(
-                    "all-reduce averages one gradient a step, this optimizer evaluates more; use DPSGD"
-                )
-            return closure()
-
-        return replay
+    def _rounds_to_reach_all(self, t: int) -> int:
+        if isinstance(self.algorithm, AllReduce):  # its messages go around all workers, whatever the graph
+            return self.transport.size - 1
+        return rounds_to_reach_all(self.topology, self.transport.rank, t)
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(

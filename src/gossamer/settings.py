@@ -8,14 +8,12 @@ from dataclasses import fields, is_dataclass
 from importlib.metadata import version
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from gossamer.algorithms import Algorithm
-from gossamer.compress import RandomK
 from gossamer.layout import Layout
-from gossamer.rng import generator
 from gossamer.topology import Schedule, Topology
-from gossamer.wire import VERSION
+from gossamer.wire import VERSION, as_bytes
 
 
 def settings(
@@ -36,7 +34,7 @@ def settings(
         "every": str(every),
         "seed": str(seed),
         **tensors,
-        "shared randomness": _random_probe(),
+        "shared randomness": fingerprint(algorithm.shared_draws()),
     }
 
 
@@ -51,13 +49,13 @@ def describe(value: Any) -> str:  # noqa: ANN401 - whatever a user's dataclass h
     return repr(value)
 
 
-def _random_probe() -> str:
-    """Draw what both ends of an edge must draw alike; library versions could differ in it."""
-    layout = Layout.flat(1000)
-    chosen = RandomK(0.1).encode(torch.ones(1000), layout, generator("probe"))
-    dense = RandomK(0.1).decode(chosen, layout).numpy().tobytes()
-    drawn = torch.randn(100, generator=generator("probe")).numpy().tobytes()
-    return hashlib.sha256(dense + drawn).hexdigest()[:16]
+def fingerprint(draws: Iterable[Tensor]) -> str:
+    """Return a short hash of the bits of tensors, "none" where there are none."""
+    digest = hashlib.sha256()
+    parts = [as_bytes(t).numpy().data for t in draws]
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()[:16] if parts else "none"
 
 
 def _fields(value: Any) -> tuple[Any, ...]:  # noqa: ANN401

@@ -4,8 +4,9 @@ offset  bytes  what
 0       2      the letters "Gs"
 2       1      version of the wire format, now 1
 3       1      code of the payload's format (see FORMATS)
-4       4      CRC-32 of the payload, little-endian
-8       8      length of the payload in bytes, little-endian
+4       4      CRC-32 of the payload, and of the stamp unless it is 0; little-endian
+8       5      length of the payload in bytes, little-endian
+13      3      a stamp, little-endian: 0, or what the sender tells its neighbours by the way
 16      ...    the payload
 
 The length is inside because a transport may deliver a short message into a long buffer
@@ -25,7 +26,9 @@ from gossamer.errors import WireError
 
 MAGIC = b"Gs"
 VERSION = 1
-HEADER = struct.Struct("<2sBBIQ")
+HEADER = struct.Struct("<2sBBIQ")  # the last one is the length, and above its 40 bits the stamp
+LENGTH_BITS = 40
+STAMPS = 1 << 24  # a stamp is a number below this
 
 FORMATS = {
     0: "plain vector",
@@ -57,6 +60,7 @@ def unseal(message: Tensor, code: int, nbytes: int) -> Tensor:
     if message.numel() < HEADER.size:
         raise WireError(f"truncated: {message.numel()} bytes do not even hold the {HEADER.size}-byte header")
     magic, version, found, checksum, length = HEADER.unpack(bytes(message[: HEADER.size].numpy()))
+    stamped, length = divmod(length, 1 << LENGTH_BITS)
     if magic != MAGIC:
         raise WireError(f"foreign: it starts with {magic!r}, not with {MAGIC!r}")
     if version != VERSION:
@@ -71,9 +75,37 @@ def unseal(message: Tensor, code: int, nbytes: int) -> Tensor:
             f"truncated or of another model: {length + HEADER.size} bytes announced, "
             f"{message.numel()} received, {nbytes} expected"
         )
-    if zlib.crc32(payload.numpy().data) != checksum:
+    if _checksum(stamped, zlib.crc32(payload.numpy().data)) != checksum:
         raise WireError("corrupted: the checksum does not match")
     return payload
+
+
+def stamp(message: Tensor, value: int) -> None:
+    """Write a number into a sealed message, in place. It changes nothing of what the message means.
+
+    A message of an algorithm's own, without our header, stays as it is.
+    """
+    assert 0 <= value < STAMPS, "a stamp has 24 bits"
+    if not _is_sealed(message):
+        return
+    buffer = message.numpy().data
+    *front, checksum, length = HEADER.unpack_from(buffer)
+    assert length < 1 << LENGTH_BITS, "a message is stamped once"
+    HEADER.pack_into(buffer, 0, *front, _checksum(value, checksum), length + (value << LENGTH_BITS))
+
+
+def stamp_of(message: Tensor) -> int:
+    """Return the number that `stamp` wrote; 0 where nobody did."""
+    return int(HEADER.unpack_from(message.numpy().data)[-1]) >> LENGTH_BITS if _is_sealed(message) else 0
+
+
+def _is_sealed(message: Tensor) -> bool:
+    return message.numel() >= HEADER.size and bytes(message[: len(MAGIC)].numpy()) == MAGIC
+
+
+def _checksum(stamped: int, checksum: int) -> int:
+    """Return the checksum in the header, given that of the payload."""
+    return zlib.crc32(stamped.to_bytes(3, "little"), checksum) if stamped else checksum
 
 
 def as_bytes(tensor: Tensor) -> Tensor:

@@ -6,26 +6,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from gossamer.errors import GossamerError
-from gossamer.lab import require_lab
 from gossamer.runs import RunFolder, simulate
 from tests.runs.small import FILE
 from tests.runs.test_loop import without_time
+from tests.runs.test_train import processes_of
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(autouse=True)
-def _lab():
-    try:
-        require_lab()
-    except GossamerError as missing:
-        pytest.skip(str(missing))
+pytestmark = pytest.mark.usefixtures("machine")
 
 
 def lab(*words, **environment):
@@ -114,9 +108,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
         process.stdout.read()
     assert process.returncode == 130
     assert not namespaces_of(process.pid)
-    time.sleep(0.2)
-    running = subprocess.run(["pgrep", "-f", str(script)], capture_output=True, text=True, check=False)
-    assert not running.stdout
+    wait_until(lambda: not processes_of(script))
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_over_torchrun(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--standalone"]
     environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, str(script)], env=environment, capture_output=True, text=True, timeout=240, check=False
+        [*command, str(script)], env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     expected = simulated(COMPRESSED["choco"](COMPRESSORS["topk-fp16"]), topology.ring(4), STEPS)

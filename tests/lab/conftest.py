@@ -1,18 +1,10 @@
-"""A lab needs root and a few tools: where they are missing, its tests say so and are skipped."""
+"""Labs for tests."""
 
 from __future__ import annotations
 
 import pytest
 
-from gossamer.lab import Lab, LabError, require_lab
-
-
-@pytest.fixture
-def machine():
-    try:
-        require_lab()
-    except LabError as error:
-        pytest.skip(str(error))
+from gossamer.lab import Lab
 
 
 @pytest.fixture

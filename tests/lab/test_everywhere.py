@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import threading
-import time
 from io import StringIO
 
 from gossamer.lab.everywhere import run_everywhere
+from tests.waiting import LIMIT
 
 
 class Process:
-    """One that ends after another, if there is one, but whose code can be asked for at once."""
+    """One that has ended, or that ends when all others are being ended."""
 
     stdout = ()
 
-    def __init__(self, code, after=None):
-        self.code, self.after, self.told = code, after, threading.Event()
+    def __init__(self, code, *, late=False):
+        self.code, self.asked = code, threading.Event()
+        if not late:
+            self.asked.set()
 
     def wait(self, timeout=None):
-        if self.after is not None:
-            self.after.told.wait()
-            time.sleep(0.2)
-        self.told.set()
+        self.asked.wait(LIMIT)
         return self.code
 
     def poll(self):
+        self.asked.set()
         return self.code
 
 
@@ -40,6 +40,5 @@ class Place:
 
 def test_the_code_is_that_of_the_first_failure():
     """The worker of rank 0 fails because that of rank 1 is gone: rank 1 tells why."""
-    one = Process(3)
-    assert run_everywhere(Place(Process(4, after=one), one), ["command"], StringIO()) == 3
+    assert run_everywhere(Place(Process(4, late=True), Process(3)), ["command"], StringIO()) == 3
     assert run_everywhere(Place(Process(0), Process(0)), ["command"], StringIO()) == 0

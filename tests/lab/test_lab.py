@@ -17,7 +17,8 @@ import pytest
 from gossamer.lab import Event, Lab, LabError, Measurement, Scenario, enter, measure
 from gossamer.lab.probe import sample_pairs
 from gossamer.network import OVERHEAD, Network
-from tests.lab.links import LIMIT, datagrams, receive, round_trip, stream, within
+from tests.lab.links import EARLY, datagrams, receive, stream, takes, trip
+from tests.waiting import LIMIT, wait_until, within
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -28,15 +29,18 @@ def accurate(measurement: Measurement, slack=0.0):
     )
 
 
-def measured_well(lab, pairs, times=3):
-    """Probe until all is accurate; other processes may spoil a measurement, but not every time."""
-    for _ in range(times):
+def measured_well(lab, pairs):
+    """Probe until all is accurate; other processes may spoil a measurement, but not every one."""
+
+    def well():
         found = measure(lab, pairs)
-        good_trips = all(accurate(trip, slack=0.001) for trip in found.round_trips)
-        if good_trips and all(map(accurate, found.throughputs)):
-            return True
-    print(found)  # noqa: T201 - for the report of the failure
-    return False
+        print(found)  # noqa: T201 - for the report of a failure
+        assert all(t.measured is None or t.measured >= t.wanted - EARLY for t in found.round_trips)
+        return all(accurate(t, slack=0.001) for t in found.round_trips) and all(
+            map(accurate, found.throughputs)
+        )
+
+    return within(LIMIT, well)
 
 
 @pytest.mark.parametrize(("bandwidth", "latency"), [("10mbit", "20ms"), ("100mbit", "5ms")])
@@ -57,15 +61,8 @@ def test_up_and_down_limits_and_latencies_apart(start):
 def test_one_way_latencies(start):
     lab = start(Scenario(Network((1e8, 1e8), (1e8, 1e8), ((0, 0.050), (0.005, 0)))))
     with stream(lab, 0, 1) as (near, far):
-        round_trip(near, far)
-        ways = []
-        for one, other in ((near, far), (far, near)):
-            begin = time.monotonic()
-            one.sendall(b".")
-            other.recv(1)
-            ways.append(time.monotonic() - begin)
-    assert 0.050 <= ways[0] < 0.070
-    assert 0.005 <= ways[1] < 0.025
+        assert takes(0.050, near, far, back=False)
+        assert takes(0.005, far, near, back=False)
 
 
 def test_the_kernel_counts_what_was_sent(start):
@@ -77,9 +74,10 @@ def test_the_kernel_counts_what_was_sent(start):
         receive(far, size)
         sent = lab.bytes_sent(0) - before[0].bytes_sent
         received = lab.bytes_received(1) - before[1].bytes_received
-    assert size < sent < size * OVERHEAD * 1.01
-    assert received == pytest.approx(sent, rel=0.01)
-    assert lab.stats().delivered[0][1] == pytest.approx(size * OVERHEAD, rel=0.02)
+    most = size * OVERHEAD * 1.2  # TCP sends again what a busy machine delays
+    assert size < sent < most
+    assert size < received <= sent
+    assert size * OVERHEAD * 0.98 < lab.stats().delivered[0][1] < most
     assert lab.stats().delivered[1][0] < size / 10  # acknowledgements
 
 
@@ -87,21 +85,20 @@ def test_the_right_part_of_all_packets_is_lost(start):
     lab = start(Scenario.uniform(2, "unlimited", "1ms", loss=0.2))
     total = 2000
     with datagrams(lab, 0, 1) as (near, _):
-        for _ in range(total // 50):
+        for sent in range(50, total + 1, 50):
             for _ in range(50):
                 near.send(b"hello")
-            time.sleep(0.01)  # queues must not overflow
-    assert within(LIMIT, lambda: lab.stats().packets + lab.stats().lost == total)
+            wait_until(lambda sent=sent: lab.stats().packets + lab.stats().lost == sent)  # no queue overflows
     assert 0.15 < lab.stats().lost / total < 0.25  # five standard deviations
 
 
 def test_a_stream_survives_loss(start):
-    lab = start(Scenario.uniform(2, "100mbit", "2ms", loss=0.01))
+    lab = start(Scenario.uniform(2, "100mbit", "2ms", loss=0.03))
     data = random.Random(1).randbytes(1_000_000)
     with stream(lab, 0, 1) as (near, far):
         threading.Thread(target=near.sendall, args=(data,)).start()
         assert hashlib.sha256(receive(far, len(data))).digest() == hashlib.sha256(data).digest()
-    assert lab.stats().lost > 0
+    assert lab.stats().lost > 0  # of 700 packets
 
 
 @pytest.mark.parametrize("reorder", [False, True])
@@ -110,13 +107,9 @@ def test_jitter_keeps_the_order_unless_told_otherwise(start, reorder):
     lab = start(Scenario(network, jitter=((0, 0.015), (0.015, 0)), reorder=reorder))
     with datagrams(lab, 0, 1) as (near, far):
         for k in range(200):
-            near.send(b"%d %f" % (k, time.monotonic()))
+            near.send(b"%d" % k)
             time.sleep(0.001)
-        delays, order = [], []
-        for _ in range(200):
-            k, sent = far.recv(100).split()
-            order.append(int(k))
-            delays.append(time.monotonic() - float(sent))
+        order = [int(far.recv(100)) for _ in range(200)]
     assert (order == sorted(order)) != reorder
     assert sorted(order) == list(range(200))
 
@@ -124,13 +117,13 @@ def test_jitter_keeps_the_order_unless_told_otherwise(start, reorder):
 def test_a_cut_stops_traffic_and_healing_resumes_it(start):
     lab = start(Scenario.uniform(3, "100mbit", "2ms"))
     with stream(lab, 0, 1) as (near, far), stream(lab, 0, 2) as (other, others):
-        round_trip(near, far)
+        trip(near, far)
         lab.cut(0, 1)
         near.sendall(b"late")
         far.settimeout(0.5)
         with pytest.raises(TimeoutError):
             far.recv(4)
-        round_trip(other, others)  # the other link is whole
+        trip(other, others)  # the other link is whole
         lab.cut(2)
         lab.heal(0, 1)
         far.settimeout(LIMIT)
@@ -162,17 +155,19 @@ def test_changes_while_it_runs(start):
     lab = start(Scenario.uniform(3, "100mbit", "20ms"))
     with stream(lab, 0, 1) as (near, far), stream(lab, 1, 2) as (other, others):
         lab.set_latency("50ms", 0, 1)
-        assert 0.1 <= round_trip(near, far) < 0.12
-        assert 0.04 <= round_trip(other, others) < 0.06
+        assert takes(0.1, near, far)
+        assert takes(0.04, other, others)
         lab.set_latency("5ms", 1)
-        assert 0.01 <= round_trip(near, far) < 0.03
-        assert 0.01 <= round_trip(other, others) < 0.03
+        assert takes(0.01, near, far)
+        assert takes(0.01, other, others)
     lab.set_bandwidth("10mbit", 0)
     lab.set_bandwidth("5mbit", 1, 2, one_way=True)
-    rates = [m.measured for m in measure(lab, [(0, 1), (1, 2), (2, 1)]).throughputs]
-    assert rates[0] < 11e6
-    assert rates[1] < 5.5e6
-    assert rates[2] > 30e6
+
+    def changed():
+        rates = [m.measured or 0 for m in measure(lab, [(0, 1), (1, 2), (2, 1)]).throughputs]
+        return 0 < rates[0] < 11e6 and 0 < rates[1] < 5.5e6 and rates[2] > 30e6
+
+    assert within(LIMIT, changed)
     with pytest.raises(ValueError, match="there is no worker 3"):
         lab.cut(3)
     with pytest.raises(ValueError, match="has no unit"):
@@ -196,26 +191,26 @@ def test_an_event_does_what_it_says(start):
     events = (Event(0, "latency", (0, 1), "30ms"), Event(0, "down", (1,), "5mbit"))
     lab = start(Scenario(Network.uniform(2, "100mbit", "1ms"), events=events))
     lab.run_events().join(LIMIT)
-    with stream(lab, 0, 1) as (near, far):
-        assert 0.06 <= round_trip(near, far) < 0.08
+    with stream(lab, 0, 1) as ends:
+        assert takes(0.06, *ends)
 
 
 def test_two_labs_at_once(start):
     slow, fast = start(Scenario.uniform(2, "10mbit", "30ms")), start(Scenario.uniform(2, "100mbit", "1ms"))
     with stream(slow, 0, 1) as ends, stream(fast, 0, 1) as others:
-        assert 0.06 <= round_trip(*ends) < 0.08
-        assert 0.002 <= round_trip(*others) < 0.022
+        assert takes(0.06, *ends)
+        assert takes(0.002, *others)
         fast.close()
-        assert 0.06 <= round_trip(*ends) < 0.08
+        assert takes(0.06, *ends)
 
 
 def test_processes_are_workers(start):
     lab = start(Scenario.uniform(2, "100mbit", "1ms"))
     script = "import os, socket; print(os.environ['RANK'], [name for _, name in socket.if_nameindex()])"
     process = lab.popen(1, [sys.executable, "-S", "-c", script], stdout=subprocess.PIPE, text=True)
-    assert process.communicate(timeout=60)[0] == "1 ['lo', 't0']\n"
+    assert process.communicate(timeout=LIMIT)[0] == "1 ['lo', 't0']\n"
     only = lab.popen(1, ["/usr/bin/env"], env={"RANK": "7"}, stdout=subprocess.PIPE, text=True)
-    told = only.communicate(timeout=60)[0]
+    told = only.communicate(timeout=LIMIT)[0]
     assert "RANK=7\n" in told
     assert f"MASTER_ADDR={lab.address(0)}\n" in told
 
@@ -233,7 +228,7 @@ def test_a_forked_worker_enters_and_leaves_the_lab_whole(start):
     os.waitpid(pid, 0)
     assert os.read(ours, 100) == b"lo|t0"
     with stream(lab, 0, 1) as ends:
-        round_trip(*ends)
+        trip(*ends)
     with pytest.raises(LabError, match="there is no namespace nowhere: has its lab been closed"):
         enter("nowhere")
 
@@ -244,7 +239,7 @@ def test_gloo_talks_across_namespaces(start):
     script += "; d.all_reduce(x); print(x.sum().item()); d.barrier(); d.destroy_process_group()"
     command = [sys.executable, "-c", script]
     workers = [lab.popen(i, command, stdout=subprocess.PIPE, text=True) for i in range(2)]
-    assert [worker.communicate(timeout=240)[0] for worker in workers] == ["2000.0\n"] * 2
+    assert [worker.communicate(timeout=LIMIT)[0] for worker in workers] == ["2000.0\n"] * 2
     assert lab.bytes_sent(1) > 4000
 
 

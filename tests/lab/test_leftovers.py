@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.lab import Lab, LabError, Scenario, namespaces, require_lab, sweep
-from tests.lab.links import LIMIT, within
+from tests.waiting import LIMIT, within
 
 LAUNCHER = """
 import os, signal, time

@@ -8,8 +8,8 @@ import shutil
 import numpy as np
 import pytest
 
-pytest.importorskip("matplotlib")
-pytest.importorskip("selenium", reason="selenium is not installed")
+pytest.importorskip("matplotlib", reason="no matplotlib: pip install 'gossamer[report]'")
+pytest.importorskip("selenium", reason="no selenium: pip install selenium")
 
 from matplotlib.image import imread
 from selenium import webdriver
@@ -20,7 +20,9 @@ from gossamer.runs.read import read_run
 from tests.report.synthetic import run_folder
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (BROWSER and DRIVER), reason="needs chromium and chromedriver")
+pytestmark = pytest.mark.skipif(
+    not (BROWSER and DRIVER), reason="no browser: apt-get install chromium chromium-driver"
+)
 
 
 @pytest.fixture(scope="module")

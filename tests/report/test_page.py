@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-pytest.importorskip("matplotlib")
-pytest.importorskip("jinja2")
+pytest.importorskip("matplotlib", reason="no matplotlib: pip install 'gossamer[report]'")
+pytest.importorskip("jinja2", reason="no jinja2: pip install 'gossamer[report]'")
 
 from gossamer.report import write_report
 from gossamer.runs.read import read_run

@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-pytest.importorskip("matplotlib")
+pytest.importorskip("matplotlib", reason="no matplotlib: pip install 'gossamer[report]'")
 
 import matplotlib as mpl
 from matplotlib.image import imread

@@ -116,10 +116,10 @@ import sys, torch
 from pathlib import Path
 from gossamer.runs.checkpoint import Checkpoints
 checkpoints = Checkpoints(Path(sys.argv[1]))
-print("ready", flush=True)
 for step in range(10**6):
     checkpoints.save(step, 0, {"x": torch.full((50_000,), float(step)), "step": step})
     checkpoints.prune(0, 2)
+    print(step, flush=True)
 """
 
 
@@ -128,14 +128,16 @@ def test_a_killed_writer_leaves_only_whole_checkpoints(tmp_path):
     for _ in range(4):
         command = [sys.executable, "-c", WRITER, str(tmp_path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            process.stdout.readline()
-            time.sleep(rng.uniform(0.05, 0.4))
+            for _ in range(rng.randrange(1, 6)):
+                process.stdout.readline()
+            time.sleep(rng.uniform(0, 0.1))  # into the middle of whatever it does next
             process.send_signal(signal.SIGKILL)
         for step in checkpoints.steps(0):
             state = checkpoints.load(step, 0)
             assert state["step"] == step
             assert torch.equal(state["x"], torch.full((50_000,), float(step)))
             seen.add(step)
+        assert checkpoints.steps(0)
     assert len(seen) > 1
 
 

@@ -17,6 +17,7 @@ from gossamer.runs.launch import WorkerFailed
 from tests.runs.small import FILE, small
 from tests.runs.test_checkpoint import same
 from tests.runs.test_loop import METHODS, final, without_time
+from tests.waiting import wait_for, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,13 +32,6 @@ def processes_of(folder) -> list[int]:
         except OSError:
             continue
     return found
-
-
-def wait_until(condition, seconds=120):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.05)
 
 
 def start(folder, *flags, **environment):
@@ -59,11 +53,16 @@ def start(folder, *flags, **environment):
     return subprocess.Popen(
         command,
         cwd=ROOT,
-        env={**os.environ, **environment},
+        env={**os.environ, "GOSSAMER_HELD": str(folder.parent), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def all_of(word, folder):
+    """Return the files by which workers say that they are `held`, or were `told` to stop."""
+    return [folder / f"{word}-{rank}" for rank in range(3)]
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if " " not in name])  # one an algorithm
@@ -94,14 +93,16 @@ def _comparable(folder):
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.study) for seed in range(2, 9))])
 def test_everything_killed_at_a_random_moment_costs_nothing(tmp_path, seed):
+    """However late the moment comes: nobody gets further than the last step."""
     whole = simulate(small(), tmp_path / "whole")
     rng = random.Random(seed)
-    with start(tmp_path / "run", GOSSAMER_FAULT="all sleep 0.1") as process:
+    with start(tmp_path / "run", GOSSAMER_FAULT="all sleep 0.1, all hold 12") as process:
         wait_until(lambda: RunFolder(tmp_path / "run").checkpoints.steps(0))
         time.sleep(rng.uniform(0, 1.0))
         process.send_signal(signal.SIGKILL)  # the launcher only: its workers must follow
         process.stdout.read()
-    wait_until(lambda: not processes_of(tmp_path / "run"), seconds=10)
+    wait_until(lambda: not processes_of(tmp_path / "run"))
+    assert RunFolder(tmp_path / "run").status() == "running"  # as far as anybody could write down
     resumed = resume(tmp_path / "run")
     assert {**without_time(resumed), "clock": "modelled"} == without_time(whole)
     assert same(_comparable(tmp_path / "run"), _comparable(tmp_path / "whole"))
@@ -109,8 +110,8 @@ def test_everything_killed_at_a_random_moment_costs_nothing(tmp_path, seed):
 
 def test_ctrl_c_saves_and_tells_how_to_go_on(tmp_path):
     whole = simulate(small(), tmp_path / "whole")
-    with start(tmp_path / "run", GOSSAMER_FAULT="all sleep 0.2") as process:
-        wait_until((tmp_path / "run/metrics/worker-2.jsonl").exists)
+    with start(tmp_path / "run", GOSSAMER_FAULT="all hold 5") as process:
+        wait_for(all_of("held", tmp_path))
         process.send_signal(signal.SIGINT)
         said = process.stdout.read()
     assert process.returncode == 130, said
@@ -167,19 +168,20 @@ def test_nobody_needs_to_read_the_progress(tmp_path):
 
 
 def test_two_processes_do_not_share_a_run(tmp_path):
-    with start(tmp_path / "run", GOSSAMER_FAULT="all sleep 0.2") as process:
-        wait_until((tmp_path / "run/metrics/worker-2.jsonl").exists)
+    with start(tmp_path / "run", GOSSAMER_FAULT="all freeze 5") as process:
+        wait_for(all_of("held", tmp_path))
         with pytest.raises(ValueError, match="another process"):
             resume(tmp_path / "run")
+        (tmp_path / "go").touch()
         process.stdout.read()
     assert process.returncode == 0
 
 
 def test_a_second_ctrl_c_ends_it_at_once(tmp_path):
-    with start(tmp_path / "run", "--evaluate-every", "1", GOSSAMER_FAULT="all sleep 2") as process:
-        wait_until((tmp_path / "run/checkpoints/step-00000002/worker-0.json").exists)
+    with start(tmp_path / "run", "--evaluate-every", "1", GOSSAMER_FAULT="all freeze 4") as process:
+        wait_for(all_of("held", tmp_path))
         process.send_signal(signal.SIGINT)
-        time.sleep(0.2)
+        wait_for(all_of("told", tmp_path))
         process.send_signal(signal.SIGINT)
         said = process.stdout.read()
     assert process.returncode == 130, said
@@ -212,7 +214,7 @@ def test_torchrun_joins(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += ["-m", "gossamer", "train", "--task", FILE, "--steps", "4", "--batch-size", "4"]
     command += ["--algorithm", "dpsgd", "--out", str(tmp_path / "run")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("of the average model") == 1
     real = RunFolder(tmp_path / "run").summary()

@@ -89,7 +89,7 @@ def test_objects_pass_if_they_fit(made):
         ("random-matching@fastest", r"random-matching sets its own weights: drop '@fastest'"),
         ("file", r"file needs a path: write file:PATH"),
         ("file:", r"file needs a path"),
-        (7, r"a topology is a name such as 'ring', a Topology or a Schedule, not 7"),
+        (7, r"a topology is a name such as 'ring', a Topology, a Schedule or a networkx graph, not 7"),
     ],
 )
 def test_text_that_means_nothing_is_refused(spec, message):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from gossamer.algorithms.base import Algorithm, require_common_start, take_compressor, warn_of_theory
@@ -67,8 +66,9 @@ class AllReduce(Algorithm):
         own = worker.encode(self.compressor, v)
         others = [j for j in range(worker.n) if j != worker.rank]
         inbox = yield Post(dict.fromkeys(others, own), dict.fromkeys(others, own.numel()))
-        total = torch.zeros_like(v)
-        for j, message in sorted({**inbox, worker.rank: own}.items()):  # one order: the same bits everywhere
+        total = worker.zeros()
+        # One order, and weights of 1, which no processor rounds: the same bits everywhere.
+        for j, message in sorted({**inbox, worker.rank: own}.items()):
             with blame(j):
-                self.compressor.add(total, message, worker.layout, 1.0 / worker.n)
-        v.copy_(total)
+                self.compressor.add(total, message, worker.layout)
+        v.copy_(total.div_(worker.n))

@@ -6,8 +6,11 @@ import warnings
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal
 
+from torch import Tensor
+
 from gossamer import compress
 from gossamer.compress import QSGD, Compressor
+from gossamer.compress.base import draws_inside
 from gossamer.errors import TheoryWarning
 from gossamer.layout import Layout
 from gossamer.topology import Schedule, Topology
@@ -46,6 +49,13 @@ class Algorithm(ABC):
     @abstractmethod
     def round(self, worker: Worker, state: Any) -> Round:  # noqa: ANN401
         """Do one optimizer step and one exchange."""
+
+    def shared_draws(self) -> list[Tensor]:
+        """Return samples of what workers draw or compute apart and must have alike, for comparison.
+
+        Workers that come to other bits are refused at the start. Here it is what the compressor shares.
+        """
+        return draws_inside(self)
 
     def require(self, topology: Topology | Schedule) -> None:
         """Raise a ValueError if the algorithm cannot run on this graph."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from gossamer import wire
+from gossamer.algorithms.orthonormal import orthonormal
 from gossamer.compress.base import require_finite
-from gossamer.rng import generator
+from gossamer.layout import Layout
+from gossamer.rng import bell_shaped
 from gossamer.worker import Worker, blame
 
 FACTORS = 8  # the wire code
@@ -23,6 +26,19 @@ class Edge:
     Q: list[Tensor]
     c: int
 
+    def cut(self, layout: Layout, which: Sequence[int]) -> Edge:
+        """Return the edge with the factors of some of the layout's tensors only."""
+        kept = [at for at, i in enumerate(_matrices(layout)) if i in which]
+        return Edge([self.P[at] for at in kept], [self.Q[at] for at in kept], self.c)
+
+    def paste(self, part: Edge, layout: Layout, which: Sequence[int]) -> Edge:
+        """Return the edge of all tensors: the part's factors, and the others' as they were left."""
+        P, Q, factors = list(self.P), list(self.Q), iter(zip(part.P, part.Q, strict=True))
+        for at, i in enumerate(_matrices(layout)):
+            if i in which:
+                P[at], Q[at] = next(factors)
+        return Edge(P, Q, part.c)
+
 
 def matrices_and_vectors(worker: Worker) -> tuple[list[Tensor], list[Tensor]]:
     """Return views of x, which must be finite: tensors of two or more dimensions, and the others."""
@@ -32,48 +48,60 @@ def matrices_and_vectors(worker: Worker) -> tuple[list[Tensor], list[Tensor]]:
     return matrices, [v for v in views if v.dim() < 2]
 
 
-def edge_to(worker: Worker, j: int, left: Edge | None, rank: int, warm: bool, matrices: list[Tensor]) -> Edge:
-    """Return the edge to worker j before its next sub-step: as it was left, or drawn afresh.
+def edge_inputs(
+    worker: Worker, left: dict[int, Edge], rank: int, warm: bool, matrices: list[Tensor]
+) -> dict[int, list[Tensor]]:
+    """Return what the next sub-step multiplies X with on every edge: Q or P by turns, orthonormal.
 
-    Ends that agree in a matrix leave P = 0 or Q = 0, and power iteration never leaves 0 again, so
-    columns of zeros are drawn afresh too. Both ends see the same zeros.
+    They are what the last sub-step left, or drawn afresh. Ends that agree in a matrix leave P = 0 or
+    Q = 0, and power iteration never leaves 0 again, so columns of zeros are drawn afresh too. Both
+    ends see the same zeros.
     """
-    c = left.c if left else 0
-    if left and warm and all(bool(v.any(0).all()) for v in (left.P if c % 2 else left.Q)):
-        return left
-    fresh = draw_edge(worker, j, rank, c, matrices)
-    if left is None or not warm:
-        return fresh
-    P = [torch.where(old.any(0), old, new) for old, new in zip(left.P, fresh.P, strict=True)]
-    Q = [torch.where(old.any(0), old, new) for old, new in zip(left.Q, fresh.Q, strict=True)]
-    return Edge(P, Q, c)
+    inputs: list[Tensor] = []
+    for j in worker.neighbours:
+        edge, c = left.get(j), left[j].c if j in left else 0
+        known = (edge.P if c % 2 else edge.Q) if edge and warm else None
+        if known is None:
+            inputs += draw_factors(worker, j, rank, c, matrices)
+        elif all(bool(v.any(0).all()) for v in known):
+            inputs += known
+        else:
+            drawn = draw_factors(worker, j, rank, c, matrices)
+            inputs += [torch.where(old.any(0), old, new) for old, new in zip(known, drawn, strict=True)]
+    ready = iter(orthonormal(inputs))
+    return {j: [next(ready) for _ in matrices] for j in worker.neighbours}
 
 
-def draw_edge(worker: Worker, j: int, rank: int, c: int, matrices: list[Tensor]) -> Edge:
-    """Return random P and Q from a seed that both ends know."""
+def draw_factors(worker: Worker, j: int, rank: int, c: int, matrices: list[Tensor]) -> list[Tensor]:
+    """Return random Q of every matrix, or P if c is odd, from a seed that both ends know."""
     low, high = sorted((worker.rank, j))
-    rng = generator(worker.seed, "edge", low, high, c)
-    P: list[Tensor] = []
-    Q: list[Tensor] = []
-    for M in matrices:
-        r = min(rank, *M.shape)
-        for factors, rows in ((P, M.shape[0]), (Q, M.shape[1])):
-            drawn = torch.randn(rows, r, generator=rng, dtype=worker.layout.scalar_dtype)
-            factors.append(drawn.to(M.device, M.dtype))
-    return Edge(P, Q, c)
+    shapes = [(M.shape[0 if c % 2 else 1], min(rank, *M.shape)) for M in matrices]
+    sizes = [rows * columns for rows, columns in shapes]
+    drawn = bell_shaped(sum(sizes), worker.seed, "edge", low, high, c).split(sizes)
+    return [d.view(s).to(M.device, M.dtype) for d, s, M in zip(drawn, shapes, matrices, strict=True)]
 
 
-def orthonormal(v: Tensor) -> Tensor:
-    """Return v with orthonormal columns (Gram-Schmidt, in order, eps 1e-8)."""
-    dtype = v.dtype
-    v = v.to(torch.promote_types(dtype, torch.float32), copy=True)  # eps would vanish in half precision
-    for i in range(v.shape[1]):
-        column = v[:, i]
-        column /= torch.linalg.vector_norm(column) + 1e-8
-        if i + 1 < v.shape[1]:
-            rest = v[:, i + 1 :]
-            rest -= torch.outer(column, column @ rest)
-    return v.to(dtype)
+def products(matrices: list[Tensor], factors: list[Tensor], *, transposed: bool) -> list[Tensor]:
+    """Return X v for every matrix X, or X^T v, in full precision.
+
+    Ends that nearly agree take a small difference of these, of which TF32 or autocast would leave nothing.
+    TF32 is for products of matrices alone, so v is taken column by column; on a CPU that is also sooner done.
+    """
+    if not matrices:
+        return []
+    with torch.autocast(matrices[0].device.type, enabled=False):
+        return [
+            torch.stack([(M.T if transposed else M).mv(column) for column in v.unbind(1)], 1)
+            if v.shape[1]
+            else v.new_empty(M.shape[1 if transposed else 0], 0)
+            for M, v in zip(matrices, factors, strict=True)
+        ]
+
+
+def probe() -> list[Tensor]:
+    """Return a draw and what both ends make of it, to compare them on two machines."""
+    drawn = bell_shaped(4000, "probe").view(1000, 4)
+    return [drawn, *orthonormal([drawn])]
 
 
 def seal_products(products: list[Tensor]) -> Tensor:
@@ -87,3 +115,7 @@ def open_products(message: Tensor, like: list[Tensor], peer: int) -> list[Tensor
     with blame(peer):
         payload = wire.Reader(wire.unseal(message, FACTORS, nbytes))
     return [payload.values(t.numel(), t.dtype).view(t.shape).to(t.device) for t in like]
+
+
+def _matrices(layout: Layout) -> list[int]:
+    return [i for i, shape in enumerate(layout.shapes) if len(shape) >= 2]

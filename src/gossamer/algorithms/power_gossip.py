@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from torch import Tensor
+
 from gossamer.algorithms.base import Algorithm, Order, require_gamma, require_order
-from gossamer.algorithms.edges import Edge, edge_to, matrices_and_vectors, orthonormal
+from gossamer.algorithms.edges import Edge, edge_inputs, matrices_and_vectors, probe, products
 from gossamer.algorithms.edges import open_products as opened
 from gossamer.algorithms.edges import seal_products as sealed
 from gossamer.worker import Post, Round, Worker
@@ -46,6 +48,10 @@ class PowerGossip(Algorithm):
         """The first products can leave before the gradient is there."""
         return self.order == "combine-then-adapt"
 
+    def shared_draws(self) -> list[Tensor]:
+        """Return the start of an edge, and what both ends make of it."""
+        return probe()
+
     def start(self, worker: Worker) -> PowerGossipState:
         """Edges are drawn in the rounds."""
         return PowerGossipState()
@@ -57,27 +63,25 @@ class PowerGossip(Algorithm):
         X, vectors = matrices_and_vectors(worker)
         w, u = worker.weights, None
         for sub_step in range(self.sub_steps):
-            edges = {
-                j: edge_to(worker, j, state.edges.get(j), self.rank, self.warm, X) for j in worker.neighbours
-            }
-            odd = {j: edge.c % 2 == 0 for j, edge in edges.items()}  #     the sub-step to come
-            ins = {j: [orthonormal(v) for v in (e.Q if odd[j] else e.P)] for j, e in edges.items()}
-            y = {j: [(M if odd[j] else M.T) @ v for M, v in zip(X, ins[j], strict=True)] for j in edges}
+            ins = edge_inputs(worker, state.edges, self.rank, self.warm, X)
+            c = {j: state.edges[j].c if j in state.edges else 0 for j in ins}  #  sub-steps done
+            y = {j: products(X, ins[j], transposed=c[j] % 2 == 1) for j in ins}
             whole = vectors if sub_step == 0 else []
-            own = {j: y[j] + [v.clone() for v in whole] for j in edges}
-            outbox = {j: sealed(own[j]) for j in edges}
+            own = {j: y[j] + [v.clone() for v in whole] for j in ins}
+            outbox = {j: sealed(own[j]) for j in ins}
             inbox = yield Post(outbox, {j: m.numel() for j, m in outbox.items()})
             if self.order == "combine-then-adapt" and u is None:
                 u = worker.update()  #                                     from the gradient at x
-            for j, edge in edges.items():
+            for j in ins:
                 s = -1.0 if worker.rank > j else 1.0
                 theirs = opened(inbox[j], own[j], j)
-                out = [s * (b - a) for a, b in zip(own[j], theirs, strict=True)]  #  y_hi - y_lo
-                P, Q = (out[: len(X)], ins[j]) if odd[j] else (ins[j], out[: len(X)])
+                hi, lo = (own[j], theirs) if worker.rank > j else (theirs, own[j])
+                out = [b - a for a, b in zip(lo, hi, strict=True)]  #      y_hi - y_lo, the same on both ends
+                P, Q = (ins[j], out[: len(X)]) if c[j] % 2 else (out[: len(X)], ins[j])
                 for M, p, q in zip(X, P, Q, strict=True):
-                    M.add_(p @ q.T, alpha=self.gamma * w[j] * s)  #        X_i += gamma w_ij s P Q^T
+                    M.addmm_(p, q.T, alpha=self.gamma * w[j] * s)  #       X_i += gamma w_ij s P Q^T
                 for v, difference in zip(whole, out[len(X) :], strict=True):
                     v.add_(difference, alpha=self.gamma * w[j] * s)  #     x_i += gamma w_ij (x_j - x_i)
-                state.edges[j] = Edge(P, Q, edge.c + 1)
+                state.edges[j] = Edge(P, Q, c[j] + 1)
         if u is not None:
             worker.x.add_(u)  #                                            x += u

@@ -95,6 +95,9 @@ def _result(summary: dict[str, Any]) -> str:
     ]
     if sent and summary["bytes_full"] and summary["bytes_full"] > 1.05 * sent:
         parts[-1] += f", {times(summary['bytes_full'] / sent)} times fewer than in full precision"
+    if summary.get("bytes_evaluating"):
+        besides = sum(summary["bytes_evaluating"]) / len(summary["bytes_evaluating"])
+        parts.append(f"{size(besides)} more a worker for evaluations")
     where = f" on a network of {summary['network']}" if summary.get("network") else ""
     parts.append(f"{duration(summary['seconds'])} of training, {summary['clock']}{where}")
     return "\n".join(parts)

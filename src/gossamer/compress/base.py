@@ -12,7 +12,7 @@ A message's length depends on the layout alone, so both ends know it beforehand.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import ClassVar, final
 
 import torch
@@ -56,6 +56,14 @@ class Compressor(ABC):
     @abstractmethod
     def accumulate(self, into: Tensor, payload: wire.Reader, layout: Layout, weight: float) -> None:
         """Do into += weight * C(v), reading the payload that `pack` wrote."""
+
+    def shared_draws(self) -> list[Tensor]:
+        """Return samples of what sender and receiver draw apart and must have alike, for comparison.
+
+        Workers whose libraries draw something else are refused at the start. Most compressors send all
+        that the receiver needs and share nothing but what a compressor inside them does.
+        """
+        return draws_inside(self)
 
     @final
     def encode(self, vector: Tensor, layout: Layout, rng: torch.Generator | None = None) -> Tensor:
@@ -101,6 +109,12 @@ class Compressor(ABC):
 
     def _parts(self, layout: Layout) -> Parts:
         return parts_of(layout, self.raw, self.payload_nbytes)
+
+
+def draws_inside(settings: object) -> list[Tensor]:
+    """Return the shared draws of all compressors among the fields of a dataclass."""
+    values = [getattr(settings, f.name) for f in fields(settings)] if is_dataclass(settings) else []
+    return [draw for c in values if isinstance(c, Compressor) for draw in c.shared_draws()]
 
 
 def require_finite(v: Tensor, layout: Layout) -> None:

@@ -56,6 +56,20 @@ class Block:
         return values
 
 
+def add_product(into: Tensor, P: Tensor, Q: Tensor, weight: float) -> None:
+    """Do into += weight * P Q^T for thin factors, the product with the same bits on every machine.
+
+    How a matrix product is rounded is the processor's affair; one multiplication or addition is not.
+    """
+    rows = max(1, BLOCK // max(into.shape[1], 1))
+    across = Q.T.contiguous()
+    for part, down in zip(into.split(rows), P.split(rows), strict=True):
+        product = down[:, :1] * across[0]
+        for i in range(1, len(across)):
+            product += down[:, i : i + 1] * across[i]
+        part.add_(product, alpha=weight)
+
+
 @lru_cache(maxsize=64)
 def by_bucket(layout: Layout, bucket: int) -> tuple[Block, ...]:
     """Return the blocks of a layout with one scale for every bucket of entries of a tensor."""

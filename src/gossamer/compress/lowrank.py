@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gossamer.compress.base import Compressor
+from gossamer.compress.blocks import add_product
 from gossamer.layout import Layout
 from gossamer.wire import Reader
 
@@ -71,7 +72,7 @@ class LowRank(Compressor):
                 continue
             P = payload.values(m * self.rank, layout.scalar_dtype).view(m, self.rank)
             Q = payload.values(k * self.rank, layout.scalar_dtype).view(k, self.rank)
-            part.view(m, k).add_((P @ Q.T).to(into.device), alpha=weight)
+            add_product(part.view(m, k), P.to(into.device), Q.to(into.device), weight)
 
     def _matrices(self, layout: Layout) -> Iterator[tuple[int, int, int]]:
         """Yield size, m and k of every tensor; m = 0 where the tensor itself is no longer."""

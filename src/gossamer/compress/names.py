@@ -16,7 +16,7 @@ from gossamer.naming import unknown_name
 def make(spec: str | Compressor) -> Compressor:
     """Return the compressor behind a text; a compressor passes through.
 
-    "identity", "fp16", "bf16", "fp8", "int8", "sign", "topk:0.01", "topk:0.01:fp16",
+    "identity", "fp16", "bf16", "fp8", "int8", "sign", "topk:0.01" or "topk:1%", "topk:0.01:fp16",
     "randomk:0.1", "randomk:0.1:scaled", "randomk:0.1:qsgd:4", "qsgd:4", "qsgd:4:contraction",
     "lowrank:2".
     """
@@ -37,12 +37,23 @@ def make(spec: str | Compressor) -> Compressor:
 
 
 def _sparse(kind: type[TopK] | type[RandomK], options: list[str]) -> Compressor:
-    ratio = float(_first(options, "the ratio of entries to send, as in topk:0.01"))
+    ratio = _ratio(_first(options, "the ratio of entries to send, as in topk:0.01"))
     rest = options[1:]
     scaled = kind is RandomK and "scaled" in rest
     rest = [option for option in rest if not (scaled and option == "scaled")]
     values = make(":".join(rest)) if rest else Identity()
     return RandomK(ratio, values, scaled) if kind is RandomK else kind(ratio, values)
+
+
+def _ratio(text: str) -> float:
+    """Read a part of the entries, "0.01" or "1%"; a bare 1 could be meant as either."""
+    try:
+        ratio = float(text.removesuffix("%"))
+    except ValueError:
+        raise ValueError(f"'{text}' is no ratio; write 0.01 or 1% for one entry in a hundred") from None
+    if text == "1":
+        raise ValueError("1 would send all entries; write 0.01 or 1% for one in a hundred, 1.0 for all")
+    return ratio / 100 if text.endswith("%") else ratio
 
 
 def _qsgd(options: list[str]) -> Compressor:

@@ -24,6 +24,7 @@ from gossamer.wire import Reader
 
 PREFILTER_FROM = 1 << 15  # smaller tensors: plain top-k is as fast
 SAMPLE = 1 << 12
+PROBE = Layout(("few", "many"), ((1_000,), (20_000,)))  # numpy takes another way from 10 000 on
 FULL_PRECISION = Identity()
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 
@@ -146,6 +147,10 @@ class RandomK(_Sparse):
     def read_positions(self, payload: Reader, layout: Layout) -> Tensor:
         """Choose again with the sender's seed."""
         return self._choose(int(payload.values(1, torch.int64)) & ((1 << 62) - 1), layout)
+
+    def shared_draws(self) -> list[Tensor]:
+        """Choose among few and among many entries, which numpy does in different ways."""
+        return [self._choose(0, PROBE), *super().shared_draws()]
 
     def _choose(self, seed: int, layout: Layout) -> Tensor:
         draw = np.random.Generator(np.random.PCG64(seed))

@@ -28,6 +28,7 @@ from gossamer.transport import Transport, run
 from gossamer.worker import Post, Round
 
 COMPLAINT = 2000  # bytes
+MODEL = ("parameters", "buffers")  # what an optimizer's state has of the model
 
 
 class Crew(ABC):
@@ -37,6 +38,8 @@ class Crew(ABC):
     n: int  # all workers
     seconds: float  # that training has taken, without evaluations and checkpoints
     sent: list[Counter[int]]  # bytes by receiver, of every worker here
+    sent_evaluating: list[int]  # bytes, of every worker here
+    sent_besides: list[int]  # bytes of all that is not training, of every worker here
 
     @property
     @abstractmethod
@@ -48,8 +51,8 @@ class Crew(ABC):
         """Do one step and its round on every worker here; return their losses."""
 
     @abstractmethod
-    def drive(self, rounds: list[Round], name: str) -> None:
-        """Run a round, one a worker here, together with all other workers."""
+    def drive(self, rounds: list[Round], name: str) -> list[int]:
+        """Run a round, one a worker here, together with all other workers; return the bytes sent by each."""
 
     @abstractmethod
     def state_of(self, index: int) -> Any:  # noqa: ANN401 - a tree of tensors and numbers
@@ -67,11 +70,15 @@ class Crew(ABC):
         """Go on from there."""
         self.seconds = state["seconds"]
 
+    def _drive(self, rounds: list[Round], name: str) -> None:
+        sent = self.drive(rounds, name)
+        self.sent_besides = [a + b for a, b in zip(self.sent_besides, sent, strict=True)]
+
     def means(self, vectors: Sequence[Tensor]) -> list[Tensor]:
         """Return the exact average over all workers of a vector each, once a worker here."""
         totals = [summable(v) for v in vectors]
         rounds = [ring_mean(s.rank, self.n, total) for s, total in zip(self.sessions, totals, strict=True)]
-        self.drive(rounds, "average of all workers")
+        self._drive(rounds, "average of all workers")
         return [total.to(v.dtype) for total, v in zip(totals, vectors, strict=True)]
 
     def gathered(self, rows: Sequence[Sequence[float]]) -> list[list[float]]:
@@ -80,7 +87,7 @@ class Crew(ABC):
         for session, table, row in zip(self.sessions, tables, rows, strict=True):
             table[session.rank] = torch.tensor(row, dtype=torch.float64)
         pairs = zip(self.sessions, tables, strict=True)
-        self.drive([gather(s.rank, self.n, list(table)) for s, table in pairs], "numbers of all workers")
+        self._drive([gather(s.rank, self.n, list(table)) for s, table in pairs], "numbers of all workers")
         return tables[0].tolist()
 
     def one_complaint(self, complaints: Sequence[str]) -> str:
@@ -90,7 +97,7 @@ class Crew(ABC):
             encoded = complaint.encode()[:COMPLAINT]
             text[: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8)
         pairs = zip(self.sessions, texts, strict=True)
-        self.drive([one_complaint(s.rank, self.n, text) for s, text in pairs], "complaints")
+        self._drive([one_complaint(s.rank, self.n, text) for s, text in pairs], "complaints")
         return bytes(texts[0].tolist()).rstrip(b"\0").decode(errors="replace")
 
 
@@ -114,7 +121,7 @@ class Distributed(Crew):
             transport=transport,
         )
         self.n, self.seconds = self.optimizer.transport.size, 0.0
-        self.sent = [self.optimizer.sent]
+        self.sent, self.sent_evaluating, self.sent_besides = [self.optimizer.sent], [0], [0]
 
     @property
     def algorithm(self) -> Algorithm:
@@ -130,14 +137,16 @@ class Distributed(Crew):
         self.seconds += time.perf_counter() - began
         return [loss]
 
-    def drive(self, rounds: list[Round], name: str) -> None:
+    def drive(self, rounds: list[Round], name: str) -> list[int]:
         """Run this worker's round."""
         with torch.no_grad():
-            run(rounds[0], self.optimizer.transport, name)
+            return [run(rounds[0], self.optimizer.transport, name)]
 
     def state_of(self, index: int) -> Any:  # noqa: ANN401
-        """Return the optimizer's and the algorithm's state."""
-        return self.optimizer.state_dict()
+        """Return the optimizer's and the algorithm's state, without the model, which is saved by itself."""
+        state = self.optimizer.state_dict()
+        kept = {name: value for name, value in state["gossamer"].items() if name not in MODEL}
+        return {**state, "gossamer": kept}
 
     def load_state_of(self, index: int, state: Any) -> None:  # noqa: ANN401
         """Take it up again."""
@@ -173,6 +182,7 @@ class Simulated(Crew):
         )
         self.n, self.seconds = config.workers, 0.0
         self.sent = [Counter() for _ in range(self.n)]
+        self.sent_evaluating, self.sent_besides = [0] * self.n, [0] * self.n
         self._losses: list[float] = []
         self._lr = config.lr
         self._clock, self._compute, self._overlap = clock, compute, config.overlap
@@ -195,15 +205,16 @@ class Simulated(Crew):
         self.seconds += compute if self._clock is None else self._time_passed(self._clock, phases, compute)
         return self._losses
 
-    def drive(self, rounds: list[Round], name: str) -> None:
+    def drive(self, rounds: list[Round], name: str) -> list[int]:
         """Run all workers' rounds in lockstep."""
         with torch.no_grad():
-            lockstep(rounds)
+            return lockstep(rounds)
 
     def state_of(self, index: int) -> Any:  # noqa: ANN401
         """Return a worker's optimizer and algorithm state."""
         member = self.simulation.members[index].state_dict()
-        return {"optimizer": self.simulation.optimizers[index].state_dict(), "member": member}
+        kept = {name: value for name, value in member.items() if name not in MODEL}
+        return {"optimizer": self.simulation.optimizers[index].state_dict(), "member": kept}
 
     def load_state_of(self, index: int, state: Any) -> None:  # noqa: ANN401
         """Take it up again."""

@@ -25,6 +25,7 @@ class Evaluation:
 
 def evaluate(crew: Crew) -> Evaluation:
     """Judge the local models and the average one. All workers call it together."""
+    before = crew.sent_besides
     local = [session.evaluate() for session in crew.sessions]
     rows = crew.gathered([list(metrics.values()) for metrics in local])
     local_mean = {name: sum(row[i] for row in rows) / crew.n for i, name in enumerate(local[0])}
@@ -33,7 +34,10 @@ def evaluate(crew: Crew) -> Evaluation:
     if crew.sessions[0].rank == 0:
         with crew.sessions[0].wearing(averages[0]):
             average = crew.sessions[0].evaluate()
-    return Evaluation(local, local_mean, average, _distance(crew, own, averages))
+    distance = _distance(crew, own, averages)
+    sent = zip(crew.sent_evaluating, before, crew.sent_besides, strict=True)
+    crew.sent_evaluating = [total + after - earlier for total, earlier, after in sent]
+    return Evaluation(local, local_mean, average, distance)
 
 
 def average_model(crew: Crew) -> tuple[list[list[Tensor]], list[list[Tensor]]]:

@@ -14,8 +14,9 @@ from types import FrameType
 from typing import Any
 
 from gossamer.errors import GossamerError
+from gossamer.interrupts import SIGNALS
 from gossamer.runs.folder import RunFolder
-from gossamer.runs.stop import SIGNALS, Stop
+from gossamer.runs.stop import Stop
 from gossamer.runs.summary import mark_failed
 
 NAMESPACES, LAB = "GOSSAMER_NAMESPACES", "GOSSAMER_LAB"  # set by gossamer lab

@@ -152,6 +152,7 @@ class Loop:
             "train loss": self.train_loss,
             "time": self.crew.time_state(),
             "sent": dict(self.crew.sent[index]),
+            "sent evaluating": self.crew.sent_evaluating[index],
             "losses": [losses[index] for losses in self._losses],
         }
         try:
@@ -171,6 +172,7 @@ class Loop:
         self.crew.load_time_state(state["time"])
         self.crew.sent[index].clear()
         self.crew.sent[index].update(state["sent"])
+        self.crew.sent_evaluating[index] = state.get("sent evaluating", 0)  # older ones have none
         losses = [[loss] for loss in state["losses"]]
         before = self._losses or [[] for _ in losses]
         self._losses = [a + b for a, b in zip(before, losses, strict=True)]

@@ -25,12 +25,12 @@ import torch
 from torch.nn import Parameter
 
 from gossamer.errors import Diverged, PeerError, TheoryWarning
+from gossamer.interrupts import SIGNALS
 from gossamer.lab.namespaces import enter
 from gossamer.runs.config import Config
 from gossamer.runs.explain import is_explained, message
 from gossamer.runs.folder import RunFolder
 from gossamer.runs.launch import NAMESPACES
-from gossamer.runs.stop import SIGNALS
 from gossamer.runs.worker import train_worker
 from gossamer.tasks import TASKS
 

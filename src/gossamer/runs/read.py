@@ -140,6 +140,7 @@ def _derived(
         "train_loss": sum(known) / len(known) if known else None,
         "bytes_sent": [line.get("bytes_sent") or 0 for line in ends],
         "links": [],
+        "bytes_evaluating": None,
         "bytes_full": None,
         "seconds": max((line.get("seconds") or 0.0 for line in ends), default=0.0),
         "clock": None,

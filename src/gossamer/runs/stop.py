@@ -9,17 +9,12 @@ then goes on from the one before.
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from types import FrameType
 
+from gossamer.interrupts import listening
 from gossamer.runs.config import Config
 from gossamer.topology import Topology
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def margin(config: Config) -> int:
@@ -41,19 +36,9 @@ class Stop:
         """Forget an earlier wish to stop."""
         (folder / "stop").unlink(missing_ok=True)
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self) -> AbstractContextManager[None]:
         """Take Ctrl-C and SIGTERM as the wish to stop; a second Ctrl-C stops at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield  # signals go to the main thread
-            return
-        before = {number: signal.signal(number, self._hear) for number in SIGNALS}
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        return listening(self._hear, same=0.0)
 
     def at(self, step: int) -> int | None:
         """Return the step after which all stop, if somebody wants to."""
@@ -69,7 +54,5 @@ class Stop:
         with suppress(FileExistsError), self._path.open("x") as file:
             file.write(str(step))  # who reads it too early finds no number, and looks again
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self._asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
+    def _hear(self) -> None:
         self._asked = True

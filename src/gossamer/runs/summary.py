@@ -46,7 +46,7 @@ def results(loop: Loop, parameters: int, status: str) -> dict[str, Any]:
         loop.evaluation = evaluate(crew)
     found, links = loop.evaluation, _links(crew)
     own_loss = math.nan if loop.train_loss is None else loop.train_loss
-    losses = crew.gathered([[own_loss] for _ in crew.sessions])
+    rows = crew.gathered([[own_loss, float(sent)] for sent in crew.sent_evaluating])
     return {
         "status": status,
         "steps": loop.step,
@@ -54,8 +54,9 @@ def results(loop: Loop, parameters: int, status: str) -> dict[str, Any]:
         "average": found and found.average,
         "local_mean": found and found.local_mean,
         "consensus_distance": found and found.consensus_distance,
-        "train_loss": sum(row[0] for row in losses) / crew.n,
+        "train_loss": sum(loss for loss, _ in rows) / crew.n,
         "bytes_sent": [sum(count for i, _, count in links if i == rank) for rank in range(crew.n)],
+        "bytes_evaluating": [int(sent) for _, sent in rows],
         "links": links,
         "bytes_full": _full_precision(loop.config, parameters, loop.step),
         "seconds": crew.seconds,

@@ -4,7 +4,13 @@ from gossamer.topology.convert import from_edges, from_file, from_networkx
 from gossamer.topology.graph import Topology
 from gossamer.topology.make import NAMES, make
 from gossamer.topology.random_graphs import random_regular, small_world
-from gossamer.topology.schedule import Schedule, cycle, one_peer_exponential, random_matching
+from gossamer.topology.schedule import (
+    Schedule,
+    cycle,
+    one_peer_exponential,
+    random_matching,
+    rounds_to_reach_all,
+)
 from gossamer.topology.spectrum import Spectrum
 from gossamer.topology.static import (
     chain,
@@ -12,6 +18,7 @@ from gossamer.topology.static import (
     exponential,
     grid,
     hypercube,
+    remark,
     ring,
     social,
     star,
@@ -38,7 +45,9 @@ __all__ = [
     "one_peer_exponential",
     "random_matching",
     "random_regular",
+    "remark",
     "ring",
+    "rounds_to_reach_all",
     "small_world",
     "social",
     "star",

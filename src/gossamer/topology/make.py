@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import networkx as nx
+
 from gossamer.naming import unknown_name
 from gossamer.topology import convert, random_graphs, schedule, static
 from gossamer.topology.check import worker_count
@@ -67,22 +69,26 @@ _ENTRIES: dict[str, _Entry] = {
 NAMES = tuple(_ENTRIES)
 
 
-def make(spec: str | Topology | Schedule, n: int, seed: int = 0) -> Topology | Schedule:
+def make(spec: str | Topology | Schedule | nx.Graph, n: int, seed: int = 0) -> Topology | Schedule:
     """Build a topology from text such as "ring", "torus:2x4" or "random-regular:4@fastest".
 
     Options follow the name after colons and a rule for the weights after an @; `_` is as good
-    as `-`. "file:PATH" reads edges from a file. Finished objects are checked for their size
-    and returned.
+    as `-`. "file:PATH" reads edges from a file. A networkx graph is taken with Metropolis weights
+    (`from_networkx` has others). Finished objects are checked for their size and returned.
     """
     n = worker_count(n)
+    if isinstance(spec, nx.Graph):
+        spec = convert.from_networkx(spec)
     if isinstance(spec, (Topology, Schedule)):
         if spec.n != n:
             raise ValueError(
-                f"{spec.name} was built for {spec.n} workers, but there are {n}: build it with n={n}"
+                f"{spec.name} was built for {spec.n} workers, but there are {n}: make one of {n} workers"
             )
         return spec
     if not isinstance(spec, str):
-        raise ValueError(f"a topology is a name such as 'ring', a Topology or a Schedule, not {spec!r}")
+        raise ValueError(
+            f"a topology is a name such as 'ring', a Topology, a Schedule or a networkx graph, not {spec!r}"
+        )
     text, weights = _split_weights(spec)
     written, colon, rest = text.partition(":")
     name = written.strip().lower().replace("_", "-")

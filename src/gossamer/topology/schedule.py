@@ -126,3 +126,13 @@ def _matching(n: int, seed: int, round_: int) -> Topology:
     for i, j in zip(order[::2], order[1::2], strict=False):  # of an odd number the last stays alone
         W[[i, i, j, j], [i, j, i, j]] = 0.5
     return Topology(f"random-matching round {round_}", W, partial=True)
+
+
+def rounds_to_reach_all(topology: Topology | Schedule, rank: int, start: int) -> int:
+    """Return in how many rounds from `start` on word of one worker gets to all others, each round one hop."""
+    heard, most = {rank}, 100 * topology.n
+    for k in range(most):
+        if len(heard) == topology.n:
+            return k
+        heard |= {j for i in heard for j in topology.receivers(i, start + k)}
+    return most  # a schedule that leaves somebody out for so long

@@ -97,6 +97,16 @@ def _lattice(kind: str, n: int, rows: int | None, weights: Weights) -> Topology:
     return weigh(f"{kind}:{rows}x{columns}", nx.convert_node_labels_to_integers(graph), weights)
 
 
+def remark(topology: Topology) -> str | None:
+    """Return what people may not expect of a graph: a torus of a prime number of workers has one row."""
+    if not topology.name.startswith("torus:1x") or topology.n < 4:
+        return None
+    return (
+        f"a torus of {topology.n} workers has one row and is a ring: {topology.n} has no two factors. "
+        f"Take another number of workers, or the exponential graph"
+    )
+
+
 def _circulant(n: int, offsets: Iterable[int]) -> nx.Graph:
     """Join i to i ± offset; an offset that leads back to i joins nothing."""
     return nx.circulant_graph(n, [offset for offset in offsets if offset % n])

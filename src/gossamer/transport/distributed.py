@@ -1,4 +1,9 @@
-"""torch.distributed as a transport: gloo here; NCCL and MPI by the same calls."""
+"""torch.distributed as a transport.
+
+Messages are bytes in host memory and travel over gloo, whatever the user's process group speaks: NCCL
+has no tags that keep rounds apart, no deadline that leaves the process alive, and no name for the peer
+that failed.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,6 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -18,12 +22,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gossamer.errors import PeerError, PeerLost, PeerTimeout
+from gossamer.transport import farewell
 from gossamer.transport.base import Alone, Transport
+from gossamer.transport.own_group import START_UP, own_group
 from gossamer.worker import Mail, Post
 
 NO_ANSWER = "did not answer"
 GOODBYE = 5.0  # seconds
-START_UP = timedelta(seconds=300)  # eight cold interpreters on a busy machine take a minute
 
 
 @dataclass(eq=False)
@@ -41,7 +46,11 @@ _UNDER_WAY: set[_Ticket] = set()
 
 
 class TorchTransport(Transport):
-    """Point-to-point messages over a process group.
+    """Point-to-point messages between the workers of the given or the default process group.
+
+    They travel over a gloo group of Gossamer's own, so that they never share a connection with the user's
+    collectives, and the user's group need not have a CPU backend. All workers of the group make their
+    transports together.
 
     Receives are posted before sends: gloo announces a ready receive in the same queue as bulk
     data, and with sends first the two directions of an edge run one after the other. A message
@@ -52,34 +61,28 @@ class TorchTransport(Transport):
     def __init__(self, group: dist.ProcessGroup | None = None, deadline: float = 300.0) -> None:
         if deadline <= 0:
             raise ValueError(f"deadline={deadline}: the seconds to wait for a peer, above 0")
-        if group is not None and dist.get_rank(group) < 0:
-            raise ValueError("this process is not in the process group; call it on the group's members only")
-        self._group = group
+        self._own = own_group(group)
         self.deadline = deadline
-        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        self.rank, self.size = self._own.rank, self._own.size
+        self.ranks = dist.get_process_group_ranks(group or dist.group.WORLD)  # in the default group
+        self.farewell = self._own.farewell
         self.sent, self.received, self.waited = Counter(), Counter(), 0.0
-        on_gpu = dist.get_backend(group) == "nccl"
-        self._device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
 
     def post(self, post: Post, phase: str) -> _Ticket:
         """Post all receives, then all sends."""
-        inbox = {
-            j: torch.empty(post.expect[j], dtype=torch.uint8, device=self._device)
-            for j in sorted(post.expect)
-        }
-        outbox = {j: post.send[j].to(self._device) for j in sorted(post.send)}
-        ops: list[tuple[int, Callable[..., dist.Work | None], Tensor]]
-        ops = [(j, dist.irecv, buffer) for j, buffer in inbox.items()]
-        ops += [(j, dist.isend, message) for j, message in outbox.items()]
+        inbox = {j: torch.empty(post.expect[j], dtype=torch.uint8) for j in sorted(post.expect)}
+        outbox = {j: post.send[j] for j in sorted(post.send)}
+        # The tag keeps phases apart: workers out of step time out instead of reading each other's
+        # messages, and gloo would end the process over one that is too long. 0 is for collectives.
+        tag = 1 + zlib.crc32(phase.encode()) % (2**31 - 2)
         ticket = _Ticket(phase, time.monotonic(), inbox, [], list(outbox.values()))
-        if (
-            self._device.type == "cuda"
-        ):  # NCCL must have all of a phase at once; the first peer stands for all
-            batch = [dist.P2POp(op, t, self._global(j), self._group) for j, op, t in ops]
-            ticket.works = [(ops[0][0], work) for work in (dist.batch_isend_irecv(batch) if batch else [])]
-        else:
-            ticket.works = [(j, self._begin(op, t, j, phase)) for j, op, t in ops]
         _UNDER_WAY.add(ticket)
+        for begin, buffers in ((self._own.receive, inbox), (self._own.send, outbox)):
+            for j, buffer in buffers.items():
+                try:
+                    ticket.works.append((j, begin(buffer, j, tag)))
+                except RuntimeError as error:  # a connection that is already known to be dead
+                    raise self._peer_error(error, j, phase, 0.0) from error
         for j, message in outbox.items():
             self.sent[j] += message.numel()
         return ticket
@@ -92,43 +95,44 @@ class TorchTransport(Transport):
             try:
                 work.wait(timedelta(seconds=left))
             except RuntimeError as error:
-                raise _peer_error(error, peer, ticket.phase, time.monotonic() - ticket.began) from error
+                age = time.monotonic() - ticket.began
+                raise self._peer_error(error, peer, ticket.phase, age) from error
         _UNDER_WAY.discard(ticket)
         self.waited += time.monotonic() - start
         for j, message in ticket.inbox.items():
             self.received[j] += message.numel()
-        return {j: message.cpu() for j, message in ticket.inbox.items()}
+        return ticket.inbox
 
     def close(self) -> None:
-        """Nothing to do: the group belongs to whoever made it."""
+        """Nothing to do: other transports may share the connections, which go with the process group."""
 
-    def _begin(self, op: Callable[..., dist.Work | None], buffer: Tensor, peer: int, phase: str) -> dist.Work:
-        # The tag keeps phases apart: workers out of step time out instead of reading each other's
-        # messages, and gloo would end the process over one that is too long. 0 is for collectives.
-        tag = 1 + zlib.crc32(phase.encode()) % (2**31 - 2)
-        try:
-            work = op(buffer, self._global(peer), self._group, tag)
-        except RuntimeError as error:  # a connection that is already known to be dead
-            raise PeerLost(peer, phase, 0.0, _lost(error)) from error
-        assert work is not None, "this process belongs to the group: the constructor has asked for its rank"
-        return work
+    def fail(self, reason: str) -> None:
+        """Leave word for the others in the store of the process group; an empty one takes it back."""
+        if reason:
+            self.farewell.leave(reason)
+        else:
+            self.farewell.forget()
 
-    def _global(self, peer: int) -> int:
-        return peer if self._group is None else dist.get_global_rank(self._group, peer)
+    def _peer_error(self, error: RuntimeError, peer: int, phase: str, age: float) -> PeerLost | PeerTimeout:
+        self._own.broken = True
+        text = str(error).lower()
+        if "timed out" in text or "timeout" in text:
+            return PeerTimeout(peer, phase, age, NO_ANSWER, self.farewell.first())
+        return PeerLost(peer, phase, age, _lost(error), self.farewell.first(wait=farewell.MOMENT))
 
 
 def connect(group: dist.ProcessGroup | None = None, deadline: float = 300.0) -> Transport:
     """Join the given or the default process group, else torchrun's environment, else stay alone."""
-    if group is None and not dist.is_initialized():
+    made = group is None and not dist.is_initialized()
+    if made:
         if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
             return Alone()
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=START_UP
-        )
-        transport = TorchTransport(None, deadline)
+        dist.init_process_group("gloo", timeout=START_UP)
+    transport = TorchTransport(group, deadline)
+    if made:
         atexit.register(_leave, transport)
-        return transport
-    return TorchTransport(group, deadline)
+    transport.farewell.at_exit()
+    return transport
 
 
 def _leave(transport: TorchTransport) -> None:
@@ -140,7 +144,7 @@ def _leave(transport: TorchTransport) -> None:
     """
     if not dist.is_initialized():
         return
-    if not hasattr(sys, "last_value"):
+    if not transport.farewell.left and not hasattr(sys, "last_value"):
         peers = sorted({*transport.sent, *transport.received})
         word = torch.zeros(1, dtype=torch.uint8)
         transport.deadline = GOODBYE
@@ -151,13 +155,6 @@ def _leave(transport: TorchTransport) -> None:
         except PeerError:
             return  # they are gone or busy; the sockets close with this process
     dist.destroy_process_group()
-
-
-def _peer_error(error: RuntimeError, peer: int, phase: str, age: float) -> PeerLost | PeerTimeout:
-    text = str(error).lower()
-    if "timed out" in text or "timeout" in text:
-        return PeerTimeout(peer, phase, age, NO_ANSWER)
-    return PeerLost(peer, phase, age, _lost(error))
 
 
 def _lost(error: RuntimeError) -> str:

@@ -15,16 +15,16 @@ from gossamer.transport.base import Transport, run
 COMPLAINT = 4096  # bytes, enough for three fields of 150 characters however they are escaped
 
 
-def agree(transport: Transport, settings: Mapping[str, str]) -> None:
+def agree(transport: Transport, settings: Mapping[str, str], name: str = "handshake") -> None:
     """Compare every setting with worker 0's; on a difference all workers raise the same MismatchError."""
     rank, n = transport.rank, transport.size
     text = _bytes(json.dumps(dict(settings)))
     length = torch.tensor([text.numel()])
-    run(broadcast(rank, n, length), transport, "handshake")
+    run(broadcast(rank, n, length), transport, name)
     reference = text.clone() if rank == 0 else torch.empty(int(length), dtype=torch.uint8)
-    run(broadcast(rank, n, reference), transport, "handshake")
+    run(broadcast(rank, n, reference), transport, name)
     complaint = _padded(_difference(rank, settings, json.loads(_text(reference))))
-    run(one_complaint(rank, n, complaint), transport, "handshake")
+    run(one_complaint(rank, n, complaint), transport, name)
     if complaint.any():
         field, who, found, expected = json.loads(_text(complaint))
         raise MismatchError(field, who, found, expected)

@@ -1,0 +1,59 @@
+"""Gram-Schmidt with the same bits on every machine.
+
+Both ends of an edge do it by themselves and must come to the same numbers, whatever their processors.
+A library adds up in an order that suits the processor, and floating-point sums depend on it. So
+there are only element-wise operations here, which IEEE 754 defines to the bit, and sums in an order of
+our own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import torch
+from torch import Tensor
+
+SHORTEST = 256
+
+
+def orthonormal(matrices: list[Tensor]) -> list[Tensor]:
+    """Return the matrices with orthonormal columns (Gram-Schmidt, in order, eps 1e-8).
+
+    Those of similar height are treated at once, padded with zeros, which change no sum.
+    """
+    similar: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for i, v in enumerate(matrices):
+        similar[_padded(v.shape[0]), v.shape[1], v.dtype, v.device].append(i)
+    done: dict[int, Tensor] = {}
+    for which in similar.values():
+        first = matrices[which[0]]
+        dtype = torch.promote_types(first.dtype, torch.float32)  # eps would vanish in half precision
+        columns = first.new_zeros(first.shape[1], len(which), _padded(first.shape[0]), dtype=dtype)
+        for k, i in enumerate(which):
+            columns[:, k, : len(matrices[i])] = matrices[i].T
+        _gram_schmidt(columns)
+        for k, i in enumerate(which):
+            done[i] = torch.empty_like(matrices[i], memory_format=torch.contiguous_format)
+            done[i].copy_(columns[:, k, : len(matrices[i])].T)
+    return [done[i] for i in range(len(matrices))]
+
+
+def _gram_schmidt(columns: Tensor) -> None:
+    """Make the columns (first dimension) of many matrices (second) orthonormal, in place."""
+    for i, column in enumerate(columns):
+        column /= _sum(column * column).sqrt() + 1e-8  # noqa: PLW2901 - in place
+        rest = columns[i + 1 :]
+        if len(rest):
+            rest -= column * _sum(column * rest)
+
+
+def _sum(terms: Tensor) -> Tensor:
+    """Add up along the last dimension, a power of two long: the second half to the first, and so on."""
+    while (half := terms.shape[-1] // 2) > 0:
+        terms = terms[..., :half] + terms[..., half:]
+    return terms
+
+
+def _padded(length: int) -> int:
+    """Return the next power of two, and not a small one: few groups are sooner done than short ones."""
+    return max(SHORTEST, 1 << max(length - 1, 0).bit_length())

@@ -1,0 +1,17 @@
+"""Lightning, as in `import lightning`: a strategy whose workers gossip, in place of DDP."""
+
+from __future__ import annotations
+
+from gossamer.integrations.shared import needed, require_overrides
+
+with needed("lightning"):
+    from lightning.pytorch.strategies import DDPStrategy
+
+from gossamer.integrations.strategy import OWN, StrategyMixin
+
+
+class GossamerStrategy(StrategyMixin, DDPStrategy):
+    """`Trainer(strategy=GossamerStrategy(topology="ring", algorithm="choco", compressor="sign"))`."""
+
+
+require_overrides(StrategyMixin, DDPStrategy, *OWN)

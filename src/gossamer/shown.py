@@ -1,0 +1,61 @@
+"""The model that people see: this worker's own, or for a while another one in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from gossamer.buffers import Buffers
+from gossamer.member import Member
+
+Values = tuple[list[Tensor], list[Tensor]]  # parameters and buffers, a flat vector a dtype and device
+
+
+class ShownModel:
+    """A model's parameters and buffers, which may show something else than what is in training."""
+
+    def __init__(self, member: Member, buffers: Buffers) -> None:
+        self._member, self._buffers = member, buffers
+        self._aside: Values | None = None  # what is in training, while something else is shown
+
+    @property
+    def is_other(self) -> bool:
+        """Whether it shows something else at present."""
+        return self._aside is not None
+
+    def read(self) -> Values:
+        """Return copies of what is shown; of the buffers, those that consensus averages."""
+        return self._member.read(), self._buffers.read()
+
+    @contextmanager
+    def showing(self, values: Values) -> Iterator[None]:
+        """Show other values for a while."""
+        own = self.read()
+        self._put(values)
+        self._aside = own
+        try:
+            yield
+        finally:
+            self._aside = None
+            self._put(own)
+
+    @contextmanager
+    def as_in_training(self) -> Iterator[None]:
+        """Show what is in training for a while."""
+        if self._aside is None:
+            yield
+            return
+        shown = self.read()
+        self._put(self._aside)
+        try:
+            yield
+        finally:
+            self._put(shown)
+
+    @torch.no_grad()
+    def _put(self, values: Values) -> None:
+        self._member.put(values[0])
+        self._buffers.write(values[1])

@@ -1,0 +1,110 @@
+"""What a worker that goes no further leaves behind: word of why, and a short message on Ctrl-C."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # some builds of torch have no distributed part
+    from torch._C._distributed_c10d import Store
+
+KEY = "first failure"
+LONGEST = 1000  # characters
+PATIENCE = 2.0  # seconds for the store, whose host may be what was lost
+MOMENT = 1.0  # seconds in which word of a broken connection's reason comes: a timeout breaks it first
+
+
+class Farewell:
+    """The first failure among workers, kept where all can read it: in the store of the process group."""
+
+    def __init__(self, rank: int, store: Store) -> None:
+        self.rank, self._store = rank, store
+        self.left = False  # whether this worker has failed
+
+    def leave(self, reason: str) -> None:
+        """Tell the others why this worker goes no further. Only the first word of all workers counts."""
+        self.left = True
+        text = f"worker {self.rank} with {reason}"[:LONGEST]
+        _within(PATIENCE, lambda: self._store.compare_set(KEY, "", text))
+
+    def forget(self) -> None:
+        """Begin anew, from a checkpoint."""
+        self.left = False
+        _within(PATIENCE, lambda: self._store.delete_key(KEY))
+
+    def first(self, wait: float = 0.0) -> str:
+        """Return what the worker that failed first has said; nothing if nobody did in time, or could."""
+        found: list[str] = []
+
+        def read() -> None:
+            end = time.monotonic() + wait
+            while not self._store.check([KEY]):
+                if time.monotonic() >= end:
+                    return
+                time.sleep(0.02)
+            found.append(self._store.get(KEY).decode(errors="replace"))
+
+        _within(PATIENCE + wait, read)
+        return found[0] if found else ""
+
+    def at_exit(self) -> None:
+        """See to it that word is left of whatever ends this process, and briefly on Ctrl-C."""
+        if self in _AT_EXIT:
+            return
+        atexit.register(self._leave_word_of_the_last_exception)
+        if not _AT_EXIT:
+            _be_brief_on_interrupt()
+        _AT_EXIT.append(self)
+
+    def _leave_word_of_the_last_exception(self) -> None:
+        if not self.left and hasattr(sys, "last_value"):
+            self.leave(f"{type(sys.last_value).__name__}: {sys.last_value}")
+
+
+_AT_EXIT: list[Farewell] = []  # of this process, one for every group of workers
+
+
+def _be_brief_on_interrupt() -> None:
+    """End this process with one line, at once, when Ctrl-C has ended the script.
+
+    All workers are interrupted together, and a traceback of each says nothing. What is left to do at exit
+    is done; only torch's own clean-up, which takes seconds, is left out.
+    """
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:
+        if not issubclass(kind, KeyboardInterrupt):
+            previous(kind, value, traceback)
+            return
+        for farewell in _AT_EXIT:
+            farewell.leave("an interrupt (Ctrl-C)")
+        sys.stderr.write(
+            f"worker {_AT_EXIT[0].rank} was interrupted; Gossamer has saved nothing. To let all workers save "
+            f"first, see optimizer.catching_interrupts()\n"
+        )
+        sys.last_value = value
+        atexit._run_exitfuncs()  # noqa: SLF001 - there is no public way
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(130)
+
+    sys.excepthook = hook
+
+
+def _within(seconds: float, action: Callable[[], object]) -> None:
+    """Do something that may fail or hang, and do not wait for it for long."""
+
+    def attempt() -> None:
+        with suppress(RuntimeError):  # the store is gone
+            action()
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(seconds)
