@@ -67,7 +67,14 @@ class OnlyQuick:
         items[:] = filter(kinds.is_quick, items)
 
     @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self):
+        return (yield from self._guarded())
+
+    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self):
+        return (yield from self._guarded())
+
+    def _guarded(self):
         with self.guard.testing():
             result = yield
         assert not self.guard.tried, f"quick tests start no processes, but this one does: {self.guard.tried}"

@@ -29,7 +29,7 @@ MARKS = {
     "study": "a long statistical or empirical study: make study",
 }
 NOT_QUICK = ("process", "root", "browser", "slow")
-STARTERS = ("run_processes", "subprocess", "Popen", "fork")  # and gossamer.runs.train, but not model.train()
+STARTERS = ("run_processes", "subprocess", "Process", "Popen", "fork")  # and gossamer.runs.train
 OF_FIXTURES = {"machine": ("process", "root"), "driver": ("process", "browser")}
 SYSTEM_TOOLS = ("git", "fc-list")  # the commit of a run, the fonts for matplotlib: over at once
 

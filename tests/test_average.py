@@ -97,6 +97,7 @@ def test_collectives(n):
         assert all(torch.equal(t, torch.full((4,), who + 1, dtype=torch.uint8)) for t in texts)
 
 
+@pytest.mark.slow
 def test_tuned_gamma_is_near_the_papers():
     """CHOCO's authors used 0.0375 for top-1 % on ring 8; 0.2 works and 0.4 diverges for top-10 %."""
     ring = gossamer.topology.ring(8)
@@ -109,6 +110,7 @@ def test_tuned_gamma_is_near_the_papers():
         gossamer.tune_gamma(gossamer.algorithms.DPSGD(), ring)
 
 
+@pytest.mark.slow
 def test_gamma_of_a_low_rank_goes_with_the_size_of_the_matrices():
     """Twice the size, about half the gamma, up to the grid; beyond 100 rows it is taken to be so."""
     ring, low = gossamer.topology.make("ring", 4), Choco(LowRank(2))

@@ -21,6 +21,7 @@ from tests.threads import ThreadTransport, run_threads
 from tests.training import CHOCO, batch, fit, small, wrap
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [Choco(Sign(), 0.3), DCD(QSGD(8)), DeepSqueeze(Sign(), 0.05)])
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-4), (torch.bfloat16, 0.05)])
 def test_rounding_errors_do_not_carry_the_average_away(algorithm, dtype, most):
@@ -215,6 +216,7 @@ def test_power_gossip_in_half_precision():
     assert run.consensus_distance() < 0.2 * before
 
 
+@pytest.mark.slow
 def test_gamma_found_for_small_tensors_and_raw_policies_is_stable():
     ring = topology.ring(8)
     assert gossamer.tune_gamma(Choco(TopK(0.01, raw=4096)), ring) == gossamer.tune_gamma(

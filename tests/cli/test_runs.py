@@ -14,6 +14,7 @@ SMALL = ["--task", FILE, "--workers", "3", "--batch-size", "4", "--steps", "6", 
 CHOCO = [*SMALL, "--gamma", "0.2"]  # a search would take longer than the run
 
 
+@pytest.mark.slow
 def test_simulate_report_export(gossamer, tmp_path):
     code, said = gossamer("simulate", *CHOCO, "--bandwidth", "1mbit", "--latency", "5ms", "--compute", "1ms")
     assert code == 0, said
@@ -28,6 +29,7 @@ def test_simulate_report_export(gossamer, tmp_path):
     assert json.loads(said)[0]["compressor"] == "topk:0.01"
 
 
+@pytest.mark.slow
 def test_compare(gossamer, tmp_path):
     words = [
         "compare",
@@ -61,6 +63,7 @@ def test_compare(gossamer, tmp_path):
     assert "seed = 0, not 5" in said
 
 
+@pytest.mark.slow
 def test_compare_from_a_file(gossamer, tmp_path):
     (tmp_path / "methods.toml").write_text(
         f"""

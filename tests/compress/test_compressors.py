@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gossamer.compress import QSGD, Cast, Identity, LowRank, RandomK, Sign, TopK
@@ -226,6 +226,7 @@ dtypes = st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.fl
 
 @settings(deadline=None, max_examples=300)
 @given(st.sampled_from(sorted(COMPRESSORS)), shapes, dtypes, st.integers(0, 9))
+@example("lowrank-1", ((), (4, 2, 3)), torch.float32, 1)  # a matrix that begins at an odd place
 def test_any_shape_any_dtype_any_stride(name, shapes, dtype, seed):
     compressor = COMPRESSORS[name]
     layout = Layout(tuple(f"t{i}" for i in range(len(shapes))), shapes, dtype)

@@ -25,6 +25,7 @@ def edges(graph):
     return [list(edge) for edge in nx.convert_node_labels_to_integers(graph).edges]
 
 
+@pytest.mark.slow
 def test_the_files_of_two_runs(tmp_path):
     runs = [read_run(run_folder(tmp_path / name, seed=i)) for i, name in enumerate(("a", "b c"))]
     before = dict(mpl.rcParams)
@@ -81,6 +82,7 @@ sys.exit(3)
         {"workers": 300, "steps": 11, "changes": {"partition": {"kind": "iid", "counts": [[3] * 100] * 300}}},
     ],
 )
+@pytest.mark.slow
 def test_runs_of_every_kind_can_be_drawn(tmp_path, options):
     run = read_run(run_folder(tmp_path / "$x_{1}$ 物", **options))
     for path in write_plots([run, run], tmp_path / "out", formats=("svg",)):

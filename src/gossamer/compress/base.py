@@ -68,7 +68,8 @@ class Compressor(ABC):
     @final
     def encode(self, vector: Tensor, layout: Layout, rng: torch.Generator | None = None) -> Tensor:
         """Return the message for a vector. A random compressor draws from `rng`."""
-        v = vector.detach().reshape(-1)
+        # the same entries at the same distances from an aligned start: products round by where they lie
+        v = vector.detach().reshape(-1).contiguous()
         if v.numel() != layout.size or v.dtype != layout.dtype:
             raise ValueError(
                 f"the layout has {layout.size} entries of {layout.dtype}, not {v.numel()} of {v.dtype}"
