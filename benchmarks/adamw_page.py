@@ -1,6 +1,8 @@
-"""Put the table of docs/results/adamw.json into README.md.
+"""Put what DDP's hyper-parameters give into README.md: with SGD and with AdamW.
 
-python -m benchmarks.adamw_page
+    python -m benchmarks.adamw_page
+
+SGD's curves are those of benchmarks.slow_networks at the same learning rates, AdamW's of benchmarks.adamw.
 """
 
 from __future__ import annotations
@@ -11,14 +13,28 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.pages import fill, number, table
-from benchmarks.record import RESULTS, ROOT
+from benchmarks.record import RESULTS, ROOT, Lines
 
 README = ROOT / "README.md"
+STEP = 100
+CURVES = (("CNN", "0.03"), ("CNN", "0.1"), ("wide MLP", "0.03"))  # task and learning rate
+METHODS = ("DDP", "D-PSGD", "CHOCO, sign", "PowerGossip, rank 2", "CHOCO, top 1 %")
 
 
-def readme(text: str, results: Mapping[str, Any]) -> str:
-    """Return README with the table of these results."""
-    return fill(text, "adamw", results_table(results["methods"]))
+def readme(text: str, adamw: Mapping[str, Any], curves: Mapping[str, Any]) -> str:
+    """Return README with the tables of these results."""
+    return fill(fill(text, "adamw", results_table(adamw["methods"])), "sgd", sgd_table(curves))
+
+
+def sgd_table(curves: Mapping[str, Any]) -> str:
+    """Return the accuracy of the average model after STEP steps, a row a method."""
+
+    def accuracy(task: str, method: str, lr: str) -> float:
+        points = curves[f"curve|{task}|{method}|{lr}"]["curve"]
+        return next(float(point["metric"]) for point in points if point["step"] == STEP)
+
+    lines = [[m, *(f"{accuracy(task, m, lr):.1%}" for task, lr in CURVES)] for m in METHODS]
+    return table(["", *(f"{task}, lr {lr}" for task, lr in CURVES)], lines)
 
 
 def results_table(methods: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
@@ -38,8 +54,13 @@ def results_table(methods: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 def main() -> None:
-    results = json.loads((RESULTS / "adamw.json").read_text())["results"]
-    README.write_text(readme(README.read_text(encoding="utf-8"), results), encoding="utf-8")
+    README.write_text(readme(README.read_text(encoding="utf-8"), *results()), encoding="utf-8")
+
+
+def results() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return what was measured with AdamW, and the lines of SGD's curves."""
+    adamw = json.loads((RESULTS / "adamw.json").read_text())["results"]
+    return adamw, Lines(RESULTS / "slow_networks_runs.jsonl").lines
 
 
 if __name__ == "__main__":

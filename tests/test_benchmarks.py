@@ -202,7 +202,6 @@ def test_the_table_of_adamw_compares_with_its_first_row():
     ]
 
 
-def test_readme_shows_the_results_of_adamw():
-    results = json.loads((RESULTS / "adamw.json").read_text())["results"]
+def test_readme_shows_the_results_with_the_hyper_parameters_of_ddp():
     written = adamw_page.README.read_text(encoding="utf-8")
-    assert adamw_page.readme(written, results) == written
+    assert adamw_page.readme(written, *adamw_page.results()) == written

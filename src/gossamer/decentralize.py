@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 from typing import Literal
@@ -19,6 +20,7 @@ from gossamer.buffers import BufferPolicy, Buffers, saved_buffers
 from gossamer.compress import Compressor
 from gossamer.flat import flatten
 from gossamer.guards import ModelGuard, holds_data_parallel, require_initialized
+from gossamer.naming import refuse_misspelt
 from gossamer.optimizer import DecentralizedOptimizer
 from gossamer.settings import settings
 from gossamer.sharded import require_whole
@@ -66,6 +68,7 @@ def decentralize(
         raise ValueError("decentralize(optimizer, model): a torch optimizer first, then the model it trains")
     if isinstance(optimizer, DecentralizedOptimizer):
         raise ValueError("this optimizer is decentralized already")
+    refuse_misspelt(options, inspect.signature(decentralize).parameters)
     chosen = algorithms.make(algorithm, compressor, gamma=gamma, **options)
     chosen.require_period(every, overlap)
     require_whole(dict(model.named_parameters()))

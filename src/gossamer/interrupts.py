@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -12,24 +12,21 @@ from types import FrameType
 from gossamer.stamps import RoundStamps
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-SAME = 1.0  # seconds in which torchrun passes on a Ctrl-C that the terminal has sent to all
 
 
 @contextmanager
-def listening(hear: Callable[[], None], same: float = SAME) -> Iterator[None]:
-    """Take Ctrl-C and SIGTERM as a wish to stop, and call `hear`; a second Ctrl-C stops at once.
-
-    One that follows within `same` seconds is still the first.
-    """
+def listening(hear: Callable[[], None]) -> Iterator[None]:
+    """Take Ctrl-C and SIGTERM as a wish to stop, and call `hear`; a second Ctrl-C stops at once."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals go to the main thread
         return
-    first: list[float] = []
+    wishes = 2 if _each_comes_twice() else 1
+    heard: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if first and number == signal.SIGINT and time.monotonic() - first[0] > same:
+        if number == signal.SIGINT and len(heard) >= wishes:
             raise KeyboardInterrupt
-        first.append(time.monotonic())  # the first one counts
+        heard.append(number)
         hear()
 
     before = {number: signal.signal(number, handle) for number in SIGNALS}
@@ -39,6 +36,14 @@ def listening(hear: Callable[[], None], same: float = SAME) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _each_comes_twice() -> bool:
+    """Return whether torchrun passes on a Ctrl-C that the terminal has sent to this worker already.
+
+    It does where it leaves workers in its own process group; newer versions give each one of its own.
+    """
+    return "TORCHELASTIC_RUN_ID" in os.environ and os.getpgrp() != os.getpid()
 
 
 @contextmanager

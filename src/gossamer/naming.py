@@ -6,6 +6,15 @@ import difflib
 from collections.abc import Iterable
 
 
+def refuse_misspelt(given: Iterable[str], names: Iterable[str]) -> None:
+    """Raise a ValueError for an argument whose name is nearly, and not quite, one of these."""
+    known = list(names)
+    for name in given:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+        if near and name not in known:
+            raise ValueError(f"there is no argument {name!r}: did you mean {near[0]!r}?")
+
+
 def unknown_name(what: str, name: str, names: Iterable[str]) -> ValueError:
     """Build the error for a name that does not exist; one that is like it comes first."""
     known = list(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -21,7 +22,7 @@ from gossamer.guards import ModelGuard
 from gossamer.inner import InnerStep
 from gossamer.interrupts import catching
 from gossamer.member import Member
-from gossamer.shown import ShownModel
+from gossamer.shown import ShownModel, remind_of_consensus
 from gossamer.sketch import sketch
 from gossamer.stamps import RoundStamps
 from gossamer.topology import Schedule, Topology, rounds_to_reach_all
@@ -77,6 +78,11 @@ class DecentralizedOptimizer(Optimizer):
             seed=seed,
         )
         self._shown = ShownModel(self._member, buffers)
+        self._at_the_end: weakref.finalize[..., Any] | None = None
+        if transport.size > 1 and not isinstance(algorithm, AllReduce):
+            self._at_the_end = weakref.finalize(
+                self, remind_of_consensus, self._shown, self._member, self._exchanges
+            )
 
     @property
     def rounds(self) -> int:
@@ -226,6 +232,8 @@ class DecentralizedOptimizer(Optimizer):
         """Receive what is still under way and leave. Idempotent."""
         self._abandon()
         self.transport.close()
+        if self._at_the_end is not None:
+            self._at_the_end.detach()
 
     def _begin(self) -> Flight:
         return Flight(self._member.exchange(), self.transport, f"round {self.rounds + 1}", self._stamps)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,8 +11,12 @@ import torch
 from torch import Tensor
 
 from gossamer.buffers import Buffers
+from gossamer.exchanges import Exchanges
 from gossamer.member import Member
 
+log = logging.getLogger("gossamer")
+
+MANY = 100  # rounds: who trains for so long wants the model, and is not just trying
 Values = tuple[list[Tensor], list[Tensor]]  # parameters and buffers, a flat vector a dtype and device
 
 
@@ -20,6 +26,7 @@ class ShownModel:
     def __init__(self, member: Member, buffers: Buffers) -> None:
         self._member, self._buffers = member, buffers
         self._aside: Values | None = None  # what is in training, while something else is shown
+        self.was_other = False  # whether it has ever shown something else
 
     @property
     def is_other(self) -> bool:
@@ -35,7 +42,7 @@ class ShownModel:
         """Show other values for a while."""
         own = self.read()
         self._put(values)
-        self._aside = own
+        self._aside, self.was_other = own, True
         try:
             yield
         finally:
@@ -59,3 +66,14 @@ class ShownModel:
     def _put(self, values: Values) -> None:
         self._member.put(values[0])
         self._buffers.write(values[1])
+
+
+def remind_of_consensus(shown: ShownModel, member: Member, exchanges: Exchanges) -> None:
+    """Say at the end of a run whose average model nobody has looked at that there is one."""
+    failed = exchanges.broken is not None or hasattr(sys, "last_value")
+    if member.rank == 0 and member.rounds >= MANY and not shown.was_other and not failed:
+        log.warning(
+            "%d rounds were trained and consensus() was never entered: what was evaluated or saved is "
+            "worker 0's own model, not the average of all. with optimizer.consensus(): evaluate and save",
+            member.rounds,
+        )

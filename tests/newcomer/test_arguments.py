@@ -144,7 +144,7 @@ ROWS = {
     "model and optimizer swapped": Row(swapped, r"a torch optimizer first, then the model"),
     "an unknown keyword": Row(
         wrapping(compressor="sign", topologie="ring"),
-        r"choco takes no topologie; it takes: compressor, gamma",
+        r"there is no argument 'topologie': did you mean 'topology'\?",
     ),
     "topk": Row(compressor("topk"), r"give the ratio .* as in topk:0\.01"),
     "topk:5": Row(compressor("topk:5"), r"'topk:5': ratio=5\.0: .* above 0 and at most 1"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
+from gossamer.shown import MANY
 from tests.newcomer.crew import N, Row
 from tests.newcomer.plain import fit, loss_of, same, sgd, together, wrap
 from tests.problem import flat
@@ -65,14 +67,21 @@ def inside_consensus(call, rank):
         call(optimizer)
 
 
-def forgotten(rank):
-    """What is evaluated and saved without consensus() is this worker's own model, as README says."""
+def forgotten(rank, steps=MANY, entering=False):
+    """What is evaluated and saved without consensus() is this worker's own model: told when all is done."""
     model = small()
     optimizer = wrap(model, algorithm="dpsgd")
-    fit(model, optimizer, 3, rank)
-    evaluated = flat(model)
-    with optimizer.consensus():
-        return evaluated, flat(model)
+    fit(model, optimizer, steps, rank)
+    if entering:
+        with optimizer.consensus():
+            pass
+    del optimizer
+    gc.collect()
+    return flat(model)
+
+
+def differ(models):
+    return not same(models[0], models[1], 1e-4)
 
 
 def nested(rank):
@@ -136,7 +145,11 @@ ROWS = {
     "load_state_dict() inside consensus()": Row(
         partial(inside_consensus, lambda o: o.load_state_dict(o.state_dict())), LEAVE
     ),
-    "forgetting consensus()": Row(forgotten, fine=are_averages),
+    "forgetting consensus()": Row(
+        forgotten, fine=differ, warned=r"never entered: .* worker 0's own model, not the average of all"
+    ),
+    "a few steps without consensus()": Row(partial(forgotten, steps=MANY - 1), fine=differ),
+    "consensus() at the end": Row(partial(forgotten, entering=True), fine=differ),
     "consensus() inside consensus()": Row(nested, fine=are_averages),
     "bytes of evaluations": Row(evaluations_are_counted),
 }

@@ -44,10 +44,7 @@ for step in range(1_000_000):
         (folder / f"began-{rank}").touch()
 """
 
-# torchrun passes the terminal's Ctrl-C on; how soon after it, depends on how busy the machine is.
 SAVING = """
-import gossamer.interrupts
-gossamer.interrupts.SAME = LIMIT
 with optimizer.catching_interrupts() as interrupted:
     for step in range(1_000_000):
         fit(model, optimizer, 1, rank, step)

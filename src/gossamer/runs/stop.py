@@ -38,7 +38,7 @@ class Stop:
 
     def listening(self) -> AbstractContextManager[None]:
         """Take Ctrl-C and SIGTERM as the wish to stop; a second Ctrl-C stops at once."""
-        return listening(self._hear, same=0.0)
+        return listening(self._hear)
 
     def at(self, step: int) -> int | None:
         """Return the step after which all stop, if somebody wants to."""

@@ -66,6 +66,7 @@ class TorchTransport(Transport):
         self.rank, self.size = self._own.rank, self._own.size
         self.ranks = dist.get_process_group_ranks(group or dist.group.WORLD)  # in the default group
         self.farewell = self._own.farewell
+        self.farewell.start()
         self.sent, self.received, self.waited = Counter(), Counter(), 0.0
 
     def post(self, post: Post, phase: str) -> _Ticket:

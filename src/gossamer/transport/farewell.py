@@ -26,18 +26,28 @@ class Farewell:
 
     def __init__(self, rank: int, store: Store) -> None:
         self.rank, self._store = rank, store
+        self.starts = 0  # how often the workers have started together
         self.left = False  # whether this worker has failed
+
+    def start(self) -> None:
+        """Begin anew with all workers: word of failures from before is about something else."""
+        self.starts += 1
+        self.left = False
+
+    @property
+    def _key(self) -> str:
+        return f"{KEY} {self.starts}"
 
     def leave(self, reason: str) -> None:
         """Tell the others why this worker goes no further. Only the first word of all workers counts."""
         self.left = True
         text = f"worker {self.rank} with {reason}"[:LONGEST]
-        _within(PATIENCE, lambda: self._store.compare_set(KEY, "", text))
+        _within(PATIENCE, lambda: self._store.compare_set(self._key, "", text))
 
     def forget(self) -> None:
         """Begin anew, from a checkpoint."""
         self.left = False
-        _within(PATIENCE, lambda: self._store.delete_key(KEY))
+        _within(PATIENCE, lambda: self._store.delete_key(self._key))
 
     def first(self, wait: float = 0.0) -> str:
         """Return what the worker that failed first has said; nothing if nobody did in time, or could."""
@@ -45,11 +55,11 @@ class Farewell:
 
         def read() -> None:
             end = time.monotonic() + wait
-            while not self._store.check([KEY]):
+            while not self._store.check([self._key]):
                 if time.monotonic() >= end:
                     return
                 time.sleep(0.02)
-            found.append(self._store.get(KEY).decode(errors="replace"))
+            found.append(self._store.get(self._key).decode(errors="replace"))
 
         _within(PATIENCE + wait, read)
         return found[0] if found else ""
