@@ -28,7 +28,7 @@ from torch.optim import AdamW, Optimizer
 import gossamer
 from benchmarks.adamw_page import results_table
 from benchmarks.record import RESULTS, Lines, write
-from gossamer.rng import generator
+from gossamer._random import generator
 from gossamer.tasks.files import read_bytes, windows
 from gossamer.tasks.models import GPT
 

@@ -16,7 +16,7 @@ import torch
 import gossamer
 from benchmarks.record import write
 from gossamer.algorithms import Algorithm, Choco, PowerGossip
-from gossamer.layout import Layout
+from gossamer.compress.layout import Layout
 from gossamer.tasks.models import resnet
 
 SPECS = [

@@ -23,7 +23,7 @@ from benchmarks.pages import fill, number, table
 from benchmarks.peers.methods import ALONE, METHODS
 from benchmarks.record import FIGURES, RESULTS, ROOT
 from benchmarks.slow_networks_plan import BANDWIDTHS, LATENCIES, SLOW
-from gossamer.network import bits_per_second, seconds, show_rate, show_time
+from gossamer.network.units import bits_per_second, seconds, show_rate, show_time
 
 PAGE, README = ROOT / "docs" / "slow_networks.md", ROOT / "README.md"
 COLUMNS = (

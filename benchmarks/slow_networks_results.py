@@ -29,7 +29,8 @@ from benchmarks.slow_networks_plan import (
     Goal,
     N,
 )
-from gossamer.network import Network, bits_per_second, seconds
+from gossamer.network.links import Network
+from gossamer.network.units import bits_per_second, seconds
 from gossamer.runs import Config
 
 Known = Mapping[str, Mapping[str, Any]]  # the lines of the cache, by key

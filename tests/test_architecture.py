@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import gossamer
+from gossamer.runs import simulate
+from tests.runs.small import small
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "gossamer"
 
-# Every module may import from its own layer and from those before it.
-LAYERS = [
-    {"errors", "layout", "rng", "naming", "tree"},
-    {"wire", "topology", "network"},
+# Every room may import from itself and from the rooms before it; see CONTRIBUTING.md.
+ROOMS = [
+    {"errors", "_lazy", "_random", "_suggest", "_version"},
+    {"topology", "network"},
     {"compress"},
-    {"worker"},
-    {"collectives", "lockstep", "clock"},
-    {"algorithms"},
-    {"flat", "settings", "sharded", "tuning", "transport", "sketch", "stamps"},
-    {"buffers", "member", "guards", "exchanges", "interrupts", "agreement", "inner"},
-    {"simulation", "average", "shown", "optimizer"},
-    {"decentralize", "scaler"},
+    {"rounds"},
+    {"algorithms", "transport", "network.clock"},
+    {"_node"},
+    {"_doors"},
     {"testing", "tasks", "integrations"},
     {"lab"},
     {"runs"},
@@ -32,13 +33,13 @@ LAYERS = [
     {"cli"},
     {"__main__"},
 ]
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+LEVEL = {name: level for level, names in enumerate(ROOMS) for name in names}
 
 FORBIDDEN = {
     "topology": {"torch"},  # graphs are mathematics
     "algorithms": {"torch.distributed"},
     "compress": {"torch.distributed", "networkx"},
-    "simulation": {"torch.distributed"},
+    "lab": {"torch"},  # it starts at once, also where there is none
 }
 
 
@@ -55,15 +56,72 @@ def imports(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def room(name):
+    """Return the room of a module, or of a name in it; None for what is not ours or the package itself."""
+    parts = name.split(".")
+    if parts[0] != "gossamer":
+        return None
+    return next((r for r in (".".join(parts[1:3]), parts[1] if parts[1:] else "") if r in LEVEL), None)
+
+
+def own_room(path):
+    return room(".".join(["gossamer", *path.relative_to(SOURCE).with_suffix("").parts]))
+
+
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
 def test_dependencies_point_one_way(path):
-    piece = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    own = own_room(path)
+    assert own is not None, f"{path} is in no room"
     for name in imports(path):
-        for forbidden in FORBIDDEN.get(piece, ()):
-            assert not (name + ".").startswith(forbidden + "."), f"{piece} must not know {forbidden}"
-        parts = name.split(".")
-        if parts[0] == "gossamer" and len(parts) > 1 and parts[1] in LEVEL:
-            assert LEVEL[parts[1]] <= LEVEL[piece], f"{piece} imports {parts[1]}, which is above it"
+        for forbidden in FORBIDDEN.get(own, ()):
+            assert not (name + ".").startswith(forbidden + "."), f"{own} must not know {forbidden}"
+        other = room(name)
+        if other is not None:
+            allowed = other == own or LEVEL[other] < LEVEL[own] or (LEVEL[other] == 0 == LEVEL[own])
+            assert allowed, f"{own} imports {other}, which is not before it"
+
+
+WITHOUT_TORCH = [
+    "gossamer",
+    "gossamer.topology",
+    "gossamer.network",
+    "gossamer.lab.switch",
+    "gossamer.cli.main",
+]
+
+
+@pytest.mark.parametrize("module", WITHOUT_TORCH)
+def test_what_needs_no_tensors_loads_no_torch(module):
+    """As the interpreter sees it, not as the text does."""
+    code = f"import {module}, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=240).returncode == 0
+
+
+def test_help_and_report_load_no_torch(tmp_path):
+    simulate(small(), tmp_path / "run")
+    for words in (["--help"], ["train", "--help"], ["report", str(tmp_path / "run")]):
+        code = f"import sys; sys.argv = ['gossamer', *{words}]\nfrom gossamer.__main__ import main\n"
+        code += (
+            "try:\n    main()\nexcept SystemExit as end:\n    sys.exit(end.code or 'torch' in sys.modules)"
+        )
+        code += "\nsys.exit('torch' in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", code], check=False, timeout=240, capture_output=True)
+        assert done.returncode == 0, (words, done.stderr)
+
+
+def test_only_doors_are_on_the_top_level():
+    """What people import is a room or a name of the package; every other module on top is private."""
+    loose = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__", "errors"}
+    assert all(name.startswith("_") for name in loose), loose
+
+
+def test_every_public_name_can_be_had():
+    for module in (gossamer, gossamer.runs):
+        for name in module.__all__:
+            assert getattr(module, name) is not None
+        with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+            module.nothing  # noqa: B018
+    assert set(gossamer.__all__) <= set(dir(gossamer))
 
 
 def test_integrations_use_what_everybody_may_use():
@@ -72,9 +130,8 @@ def test_integrations_use_what_everybody_may_use():
         assert all(name.startswith("gossamer.integrations") for name in ours), path.name
 
 
-def test_every_module_has_a_layer():
-    pieces = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in modules()}
-    assert pieces == set(LEVEL)
+def test_every_room_has_somebody_in_it():
+    assert {own_room(path) for path in modules()} == set(LEVEL)
 
 
 def test_no_file_is_longer_than_300_lines():

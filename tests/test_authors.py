@@ -16,9 +16,9 @@ from gossamer import Simulation
 from gossamer.algorithms import DCD, DPSGD, ECD, Algorithm, Choco, DeepSqueeze, PowerGossip
 from gossamer.algorithms.edges import Edge
 from gossamer.compress import Compressor, Identity, LowRank, Sign, TopK
-from gossamer.layout import Layout
+from gossamer.compress.layout import Layout
+from gossamer.compress.wire import Reader
 from gossamer.topology import ring
-from gossamer.wire import Reader
 from tests import oracle
 from tests.cases import quiet
 

@@ -7,9 +7,9 @@ import torch
 
 import gossamer
 from gossamer.algorithms import Choco, DeepSqueeze
-from gossamer.collectives import broadcast, gather, one_complaint, ring_mean
 from gossamer.compress import LowRank, TopK
-from gossamer.lockstep import lockstep
+from gossamer.rounds.collectives import broadcast, gather, one_complaint, ring_mean
+from gossamer.rounds.drive import lockstep
 from tests.processes import run_processes
 
 

@@ -18,9 +18,9 @@ from benchmarks.slow_networks_plan import Goal
 from benchmarks.slow_networks_results import beyond_the_limit, learned, ratios
 from torch.nn.functional import cross_entropy
 
-from gossamer.network import OVERHEAD, Network
+from gossamer.network.links import OVERHEAD, Network
 from gossamer.runs import Config
-from gossamer.runs.session import own_randomness
+from gossamer.runs.training.learner import own_randomness
 
 
 def test_the_first_step_that_is_good_enough_with_the_best_learning_rate():

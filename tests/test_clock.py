@@ -11,12 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer import wire
-from gossamer.clock import Clock, drained, fair
-from gossamer.collectives import broadcast, ring_mean
-from gossamer.lockstep import advance
-from gossamer.network import OVERHEAD, Network
-from gossamer.worker import Post
+from gossamer.compress import wire
+from gossamer.network.clock import Clock, drained, fair
+from gossamer.network.links import OVERHEAD, Network
+from gossamer.rounds.collectives import broadcast, ring_mean
+from gossamer.rounds.drive import advance
+from gossamer.rounds.phase import Post
 
 RATE, LATENCY = 1e7, 0.02
 approx = pytest.approx

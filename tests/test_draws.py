@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from gossamer._node.settings import fingerprint
+from gossamer._random import bell_shaped, seed_of
 from gossamer.algorithms import DPSGD, Choco, PowerGossip
 from gossamer.algorithms.orthonormal import orthonormal
 from gossamer.compress import RandomK, Sign, TopK
-from gossamer.rng import bell_shaped, seed_of
-from gossamer.settings import fingerprint
 from tests import oracle
 
 

@@ -10,7 +10,8 @@ from math import inf
 import numpy as np
 import pytest
 
-from gossamer.network import Network, bits_per_second, seconds
+from gossamer.network.links import Network
+from gossamer.network.units import bits_per_second, seconds
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from gossamer import Simulation
+from gossamer._random import generator
 from gossamer.algorithms import DPSGD, Algorithm, Choco, PowerGossip
 from gossamer.algorithms.edges import draw_factors
 from gossamer.compress import Compressor, Sign, TopK
-from gossamer.layout import Layout
-from gossamer.rng import generator
+from gossamer.compress.layout import Layout
 from gossamer.topology import (
     Schedule,
     Topology,

@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 import gossamer
-from gossamer import topology, wire
+from gossamer import topology
+from gossamer._node.stamps import STOPPING, RoundStamps
+from gossamer.compress import wire
 from gossamer.errors import MismatchError, WireError
-from gossamer.stamps import STOPPING, RoundStamps
 from gossamer.topology import rounds_to_reach_all
 from tests.threads import run_threads, seeded
 from tests.training import fit, small, wrap

@@ -20,7 +20,7 @@ from gossamer.algorithms import (
     PowerGossip,
 )
 from gossamer.compress import QSGD, Identity, RandomK, TopK
-from gossamer.lockstep import advance
+from gossamer.rounds.drive import advance
 from gossamer.topology import chain, ring, star
 from tests.cases import COMPRESSED, COMPRESSORS, PLAIN, quiet
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from gossamer.errors import PeerLost, PeerTimeout
+from gossamer.rounds.phase import Mail, Post
 from gossamer.transport import Transport
-from gossamer.worker import Mail, Post
 from tests.waiting import LIMIT
 
 _SEEDING = threading.Lock()

@@ -19,7 +19,7 @@ import torch
 from torch.nn.utils import vector_to_parameters
 
 from gossamer.runs import Config
-from gossamer.runs.launch import meeting_place
+from gossamer.runs.processes.launch import meeting_place
 
 IN_A_ROW = 4  # snapshots that are good enough
 

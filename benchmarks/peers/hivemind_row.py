@@ -12,7 +12,7 @@ from hivemind.averaging import DecentralizedAverager
 from hivemind.compression import Float16Compression
 
 from benchmarks.peers.trainers import PERIOD, Alone
-from gossamer.runs.session import Session
+from gossamer.runs.training.learner import Session
 
 PATIENCE = 60.0  # seconds for a group to be found and averaged
 MATCHMAKING, REQUEST = 2.0, 1.0  # seconds to find a group; hivemind's own 5 would rule the result

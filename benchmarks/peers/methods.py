@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.peers.trainers import PERIOD, Alone, Ddp, Gossamer, Periodic, Trainer
 from gossamer.runs import Config
-from gossamer.runs.session import Session
+from gossamer.runs.training.learner import Session
 
 FIRST_LOW_RANK = 2  # the first step that PowerSGD compresses; torch allows no earlier one
 

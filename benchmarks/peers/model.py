@@ -9,10 +9,10 @@ from functools import cache
 import torch
 
 import gossamer
-from gossamer.clock import Clock
-from gossamer.network import Network
+from gossamer.network.clock import Clock
+from gossamer.network.links import Network
+from gossamer.rounds.phase import Post
 from gossamer.runs import Config
-from gossamer.worker import Post
 
 STEPS = 24  # a multiple of every period; workers on a ring need some to settle
 

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gossamer
 from gossamer.runs import Config
-from gossamer.runs.session import Session
+from gossamer.runs.training.learner import Session
 from gossamer.tasks import Sampler, Task
 
 PERIOD = 4  # steps between two averages, where they are not taken after every one

@@ -25,9 +25,9 @@ from benchmarks.peers.methods import METHODS
 from benchmarks.peers.trainers import Paused, Trainer
 from gossamer.lab.namespaces import DEVICE
 from gossamer.runs import Config
-from gossamer.runs.plan import Plan
-from gossamer.runs.session import Session
-from gossamer.runs.worker import make_sampler
+from gossamer.runs.processes.worker import make_sampler
+from gossamer.runs.training.learner import Session
+from gossamer.runs.training.timetable import Plan
 from gossamer.transport import START_UP
 
 LONG = 2.0  # seconds; what takes longer is measured with fewer steps

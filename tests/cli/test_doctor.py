@@ -17,6 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 from gossamer.cli import doctor as module
+from gossamer.cli import exchange
 from gossamer.cli.doctor import Finding
 from gossamer.tasks import builtin
 from tests.waiting import LIMIT
@@ -41,7 +42,7 @@ def started(monkeypatch):
         processes.append(Popen(*args, **kwargs))
         return processes[-1]
 
-    monkeypatch.setattr(module, "Popen", start)
+    monkeypatch.setattr(exchange, "Popen", start)
     return processes
 
 
@@ -94,7 +95,7 @@ def test_an_exchange_with_a_wrong_result_is_reported(started, said):
 
 
 def test_a_worker_ends_with_its_parent(started):
-    code = "from gossamer.cli.doctor import _end_with_parent; _end_with_parent()"
+    code = "from gossamer.cli.exchange import _end_with_parent; _end_with_parent()"
     with Popen([sys.executable, "-c", code], stdin=-1) as worker:
         worker.stdin.close()
         assert worker.wait(LIMIT) == 1

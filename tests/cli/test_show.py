@@ -14,12 +14,12 @@ import typer
 from typer.testing import CliRunner
 
 import gossamer
-from gossamer.cli import show
+from gossamer.cli import catalogue, topology
 from gossamer.compress import Compressor
-from gossamer.layout import Layout
+from gossamer.compress.layout import Layout
 
 app = typer.Typer()
-for command in (show.topology, show.compressors, show.algorithms):
+for command in (topology.topology, catalogue.compressors, catalogue.algorithms):
     app.command()(command)
 
 
@@ -165,8 +165,8 @@ def test_every_compressor_has_an_example():
     ours = {
         k for k in kinds(Compressor) if k.__module__.startswith("gossamer.") and not inspect.isabstract(k)
     }
-    assert {type(gossamer.compress.make(text)) for text in show.COMPRESSORS} == ours
-    assert {text.partition(":")[0] for text in show.COMPRESSORS} == set(gossamer.compress.NAMES)
+    assert {type(gossamer.compress.make(text)) for text in catalogue.COMPRESSORS} == ours
+    assert {text.partition(":")[0] for text in catalogue.COMPRESSORS} == set(gossamer.compress.NAMES)
 
 
 @pytest.mark.parametrize("charset", ["utf-8", "ascii"])
@@ -176,7 +176,7 @@ def test_tables_fit_in_80_columns(charset):
         assert max(map(len, text.splitlines())) <= 80
     assert "https://arxiv.org/abs/1902.00340" in text
     table = run("compressors", charset=charset)
-    assert all(spec in table for spec in show.COMPRESSORS)
+    assert all(spec in table for spec in catalogue.COMPRESSORS)
     assert "50,719" in table
 
 

@@ -5,7 +5,7 @@ import torch
 
 from gossamer.compress import blocks
 from gossamer.compress.blocks import BLOCK, by_bucket, by_tensor
-from gossamer.layout import Layout
+from gossamer.compress.layout import Layout
 
 SIZES = {
     "one": (1,),

@@ -9,10 +9,10 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gossamer._random import generator
 from gossamer.compress import QSGD, Cast, Identity, LowRank, RandomK, Sign, TopK
+from gossamer.compress.layout import Layout
 from gossamer.compress.sparse import PREFILTER_FROM, SAMPLE, largest
-from gossamer.layout import Layout
-from gossamer.rng import generator
 from tests.cases import COMPRESSORS
 
 COPIES = 32  # tensors are compressed one by one: one message with copies is as good as many draws

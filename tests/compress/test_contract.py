@@ -170,7 +170,7 @@ WRONG = {
     "": "unknown compressor ''",
     "topk": "compressor 'topk': give the ratio of entries to send, as in topk:0.01",
     "topk:": "give the ratio",
-    "topk:0": "ratio=0.0: the part of the entries to send, above 0 and at most 1",
+    "topk:0": "ratio=0: the part of the entries to send, above 0 and at most 1",
     "topk:1.5": "ratio=1.5",
     "topk:nan": "ratio=nan",
     "topk:many": "'many' is no ratio; write 0.01 or 1%",

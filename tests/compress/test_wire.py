@@ -11,13 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer import wire
+from gossamer._random import generator
 from gossamer.algorithms.edges import open_products, seal_products
-from gossamer.collectives import broadcast
-from gossamer.compress import QSGD, Cast, Compressor, Identity, LowRank, RandomK, Sign, TopK, make
+from gossamer.compress import QSGD, Cast, Compressor, Identity, LowRank, RandomK, Sign, TopK, make, wire
+from gossamer.compress.layout import Layout
 from gossamer.errors import WireError
-from gossamer.layout import Layout
-from gossamer.rng import generator
+from gossamer.rounds.collectives import broadcast
 from tests.cases import COMPRESSORS
 
 DOC = Path(__file__).parents[2] / "docs" / "wire.md"

@@ -24,10 +24,10 @@ import gossamer
 from gossamer import topology
 from gossamer.algorithms import Algorithm, PowerGossip
 from gossamer.compress import Compressor, Identity
-from gossamer.layout import Layout
+from gossamer.compress.layout import Layout
+from gossamer.compress.wire import as_bytes
+from gossamer.rounds.phase import Mail, Post
 from gossamer.transport import TorchTransport
-from gossamer.wire import as_bytes
-from gossamer.worker import Mail, Post
 from tests.cases import COMPRESSED, COMPRESSORS, PLAIN
 from tests.problem import advance, sgd
 

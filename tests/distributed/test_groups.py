@@ -14,11 +14,11 @@ import torch.distributed as dist
 import gossamer
 from gossamer import topology
 from gossamer.errors import PeerError, PeerTimeout
-from gossamer.runs.launch import free_port
+from gossamer.runs.processes.launch import free_port
 from gossamer.transport import own_group
 from tests.cases import COMPRESSED, COMPRESSORS, PLAIN
 from tests.problem import LR, MOMENTUM, Model, advance, flat, simulated, trained
-from tests.processes import run_processes
+from tests.processes import run_processes, torchrun
 from tests.waiting import wait_for
 
 CHOCO = COMPRESSED["choco"](COMPRESSORS["topk"])
@@ -202,3 +202,22 @@ def test_after_a_failure_the_process_group_can_be_used_again():
     expected = simulated(CHOCO, topology.ring(3), STEPS)
     for rank, x in enumerate(run_processes(3, once_more)):
         assert torch.equal(x, expected.x[rank]), x
+
+
+LEFT_OPEN = """
+import atexit
+import torch
+import torch.distributed as dist
+import gossamer
+
+atexit.register(lambda: print("still open" if dist.is_initialized() else "left", flush=True))  # runs last
+dist.init_process_group("gloo")
+gossamer.average(torch.ones(3), algorithm="dpsgd")
+dist.all_reduce(torch.ones(1000))
+"""
+
+
+def test_a_group_that_is_left_open_is_left_before_python_ends(tmp_path):
+    """Else a thread of gloo that still holds the last collective's tensors may abort the process."""
+    (tmp_path / "script.py").write_text(LEFT_OPEN)
+    assert torchrun(tmp_path / "script.py", tmp_path).split("\n")[:2] == ["left", "left"]

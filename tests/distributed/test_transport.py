@@ -15,10 +15,10 @@ import torch.distributed as dist
 import gossamer
 from gossamer.algorithms import DPSGD
 from gossamer.errors import MismatchError, PeerError, PeerLost, PeerTimeout, WireError
-from gossamer.runs.launch import free_port
+from gossamer.rounds.phase import Mail, Post
+from gossamer.runs.processes.launch import free_port
 from gossamer.testing.transports import check_transport
 from gossamer.transport import TorchTransport
-from gossamer.worker import Mail, Post
 from tests.problem import Model, advance, sgd, trained
 from tests.processes import run_processes
 from tests.waiting import IMPATIENT, LIMIT, wait_for

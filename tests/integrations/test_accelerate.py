@@ -205,4 +205,4 @@ def test_a_checkpoint_without_a_workers_own_file_is_refused(workers):
 
 
 def test_an_accelerator_for_fp16_gets_gossamers_scaler_and_sharding_is_refused(workers):
-    assert {worker["ready"] for worker in workers} == {"gossamer.scaler"}
+    assert {worker["ready"] for worker in workers} == {"gossamer._doors.scaler"}

@@ -16,7 +16,7 @@ import pytest
 
 from gossamer.lab import Event, Lab, LabError, Measurement, Scenario, enter, measure
 from gossamer.lab.probe import sample_pairs
-from gossamer.network import OVERHEAD, Network
+from gossamer.network.links import OVERHEAD, Network
 from tests.lab.links import EARLY, datagrams, receive, stream, takes, trip
 from tests.waiting import LIMIT, wait_until, within
 

@@ -125,7 +125,9 @@ def test_after_a_start_that_fails(machine, monkeypatch):
     monkeypatch.setattr("gossamer.lab.kernel.prepare", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         Lab(Scenario.uniform(2, "10mbit", "1ms"))
-    monkeypatch.setattr("gossamer.lab.control.BOOT", "import sys; sys.exit('no luck today')")
+    monkeypatch.setattr(
+        "gossamer.lab.control.SWITCH", [sys.executable, "-c", "import sys; sys.exit('no luck today')"]
+    )
     with pytest.raises(LabError, match="the lab's switch has ended: no luck today"):
         Lab(Scenario.uniform(2, "10mbit", "1ms"))
     assert not left_of(os.getpid())

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from gossamer.lab import Event, Scenario, names
-from gossamer.network import Network
+from gossamer.network.links import Network
 
 EVERYTHING = """
 workers = 4

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gossamer
 from gossamer.errors import Diverged, PeerError, PeerLost, PeerTimeout
-from gossamer.runs.launch import free_port
+from gossamer.runs.processes.launch import free_port
 from gossamer.transport import farewell
 from tests.newcomer.plain import fit, same, sgd, together, wrap
 from tests.problem import flat

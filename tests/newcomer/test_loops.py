@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from gossamer.shown import MANY
+from gossamer._node.shown import MANY
 from tests.newcomer.crew import N, Row
 from tests.newcomer.plain import fit, loss_of, same, sgd, together, wrap
 from tests.problem import flat
@@ -76,6 +78,23 @@ def forgotten(rank, steps=MANY, entering=False):
         with optimizer.consensus():
             pass
     del optimizer
+    gc.collect()
+    return flat(model)
+
+
+def stopped(rank):
+    """Whoever has saved to resume later has done nothing wrong."""
+    model = small()
+    optimizer = wrap(model, algorithm="dpsgd")
+    with optimizer.catching_interrupts() as interrupted:
+        for step in range(10 * MANY):
+            fit(model, optimizer, 1, rank, step)
+            if rank == 1 and step == MANY:
+                os.kill(os.getpid(), signal.SIGINT)
+            if interrupted():
+                break
+    assert step < 9 * MANY, "it was not interrupted"
+    del optimizer, interrupted
     gc.collect()
     return flat(model)
 
@@ -149,6 +168,7 @@ ROWS = {
         forgotten, fine=differ, warned=r"never entered: .* worker 0's own model, not the average of all"
     ),
     "a few steps without consensus()": Row(partial(forgotten, steps=MANY - 1), fine=differ),
+    "stopped to be resumed": Row(stopped, fine=differ),
     "consensus() at the end": Row(partial(forgotten, entering=True), fine=differ),
     "consensus() inside consensus()": Row(nested, fine=are_averages),
     "bytes of evaluations": Row(evaluations_are_counted),

@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, TensorDataset
 
-from gossamer.wire import HEADER
+from gossamer.compress.wire import HEADER
 from tests.newcomer.crew import N, Row
 from tests.newcomer.plain import fit, loss_of, same, sgd, together, trains_like_torch, wrap
 from tests.problem import flat

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import gossamer
-from gossamer.runs.launch import free_port
+from gossamer.runs.processes.launch import free_port
 from tests.problem import flat
 from tests.processes import run_processes
 from tests.training import fit

@@ -16,7 +16,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 from gossamer.report import write_report
-from gossamer.runs.read import read_run
+from gossamer.runs.record import read_run
 from tests.report.synthetic import run_folder
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")

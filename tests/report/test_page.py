@@ -13,7 +13,7 @@ pytest.importorskip("matplotlib", reason="no matplotlib: pip install 'gossamer[r
 pytest.importorskip("jinja2", reason="no jinja2: pip install 'gossamer[report]'")
 
 from gossamer.report import write_report
-from gossamer.runs.read import read_run
+from gossamer.runs.record import read_run
 from tests.report.synthetic import run_folder, write
 
 HOSTILE = '<script>alert("x")</script>&amp;</style>{{ 7*7 }}'

@@ -17,7 +17,7 @@ from matplotlib.image import imread
 from gossamer.report import series, write_plots
 from gossamer.report.graph import draw_graph, layout, links
 from gossamer.report.style import DARK, LIGHT, PAGE, theme
-from gossamer.runs.read import read_run
+from gossamer.runs.record import read_run
 from tests.report.synthetic import ring, run_folder
 
 
@@ -58,7 +58,7 @@ def test_the_table_does_not_need_matplotlib(tmp_path):
 import sys
 sys.modules["matplotlib"] = None
 import gossamer, gossamer.report
-from gossamer.runs.read import read_run
+from gossamer.runs.record import read_run
 runs = [read_run({str(folder)!r})]
 assert "choco" in gossamer.report.as_csv(runs)
 try:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gossamer.runs.read import read_run
+from gossamer.runs.record import read_run
 from tests.report.synthetic import run_folder
 
 

@@ -8,10 +8,11 @@ import json
 
 import pytest
 
-from gossamer.report import as_csv, as_json, human, rows
+from gossamer.report import as_csv, as_json, rows
+from gossamer.report import format as human
 from gossamer.report.headline import explanation, headline, saving
 from gossamer.report.table import groups, labels
-from gossamer.runs.read import read_run
+from gossamer.runs.record import read_run
 from tests.report.synthetic import run_folder
 
 

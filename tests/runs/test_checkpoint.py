@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.runs.checkpoint import Checkpoints, DamagedCheckpoint
+from gossamer.runs.training.checkpoint import Checkpoints, DamagedCheckpoint
 
 STATE = {
     "model": {"w": torch.randn(4, 3), "half": torch.randn(5).half(), "count": torch.tensor(7)},
@@ -114,7 +114,7 @@ def test_a_write_that_fails_leaves_nothing_and_harms_nothing(tmp_path, monkeypat
 WRITER = """
 import sys, torch
 from pathlib import Path
-from gossamer.runs.checkpoint import Checkpoints
+from gossamer.runs.training.checkpoint import Checkpoints
 checkpoints = Checkpoints(Path(sys.argv[1]))
 for step in range(10**6):
     checkpoints.save(step, 0, {"x": torch.full((50_000,), float(step)), "step": step})

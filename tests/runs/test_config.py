@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from gossamer.runs import Config, read_config
-from gossamer.runs.plan import Plan
+from gossamer.runs.training.timetable import Plan
 
 
 def test_settings_survive_a_file(tmp_path):

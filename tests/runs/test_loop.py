@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from gossamer.runs import RunFolder, export, resume, simulate
-from gossamer.runs.checkpoint import DamagedCheckpoint
-from gossamer.runs.crew import Simulated
-from gossamer.runs.folder import read_lines
-from gossamer.runs.read import read_run
+from gossamer.runs.files import read_lines
+from gossamer.runs.record import read_run
+from gossamer.runs.training.checkpoint import DamagedCheckpoint
+from gossamer.runs.training.crew import Simulated
 from tests.runs.small import small
 from tests.runs.test_checkpoint import same
 
@@ -138,6 +138,11 @@ def test_the_exported_model_is_the_average(tmp_path):
         assert torch.allclose(
             value.double(), torch.stack([s[name].double() for s in states]).mean(0), atol=1e-6
         )
+    for again in range(5):  # safetensors would write several notes in another order each time
+        export(tmp_path / "run", tmp_path / f"{again}.safetensors")
+        assert (tmp_path / f"{again}.safetensors").read_bytes() == (
+            tmp_path / "model.safetensors"
+        ).read_bytes()
     with pytest.raises(ValueError, match="safetensors"):
         export(tmp_path / "run", tmp_path / "model.pt")
 

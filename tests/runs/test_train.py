@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.runs import RunFolder, resume, simulate, train
-from gossamer.runs.launch import WorkerFailed
+from gossamer.runs.processes.launch import WorkerFailed
 from tests.runs.small import FILE, small
 from tests.runs.test_checkpoint import same
 from tests.runs.test_loop import METHODS, final, without_time

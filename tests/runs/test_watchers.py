@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from gossamer.runs import simulate
-from gossamer.runs.plan import Plan
-from gossamer.runs.progress import ProgressLine
-from gossamer.runs.read import read_run
-from gossamer.runs.watchers import require_watchers
+from gossamer.runs.loggers.loggers import require_watchers
+from gossamer.runs.loggers.progress import ProgressLine
+from gossamer.runs.record import read_run
+from gossamer.runs.training.timetable import Plan
 from tests.runs import small as module
 from tests.runs.small import small
 

@@ -1,3 +1,4 @@
+import networkx as nx
 import numpy as np
 import pytest
 
@@ -63,6 +64,8 @@ def test_files_keep_the_odd_letters_of_their_path(tmp_path):
 def test_objects_pass_if_they_fit(made):
     assert isinstance(made, (Topology, Schedule))
     assert make(made, 4) is made
+    with pytest.raises(ValueError, match=r"the networkx graph has 4 nodes, but there are 5 workers"):
+        make(nx.cycle_graph(4), 5)
     with pytest.raises(ValueError, match=rf"{made.name} was built for 4 workers, but there are 5"):
         make(made, 5)
 

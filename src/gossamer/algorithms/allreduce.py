@@ -8,10 +8,11 @@ from typing import ClassVar
 from torch import Tensor
 
 from gossamer.algorithms.base import Algorithm, require_common_start, take_compressor, warn_of_theory
-from gossamer.collectives import ring_mean
 from gossamer.compress import Compressor
 from gossamer.compress.base import require_finite
-from gossamer.worker import Post, Round, Worker, blame
+from gossamer.rounds.collectives import ring_mean
+from gossamer.rounds.phase import Post, Round, blame
+from gossamer.rounds.worker import Worker
 
 
 @dataclass

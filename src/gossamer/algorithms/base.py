@@ -11,10 +11,11 @@ from torch import Tensor
 from gossamer import compress
 from gossamer.compress import QSGD, Compressor
 from gossamer.compress.base import draws_inside
+from gossamer.compress.layout import Layout
 from gossamer.errors import TheoryWarning
-from gossamer.layout import Layout
+from gossamer.rounds.phase import Round
+from gossamer.rounds.worker import Worker
 from gossamer.topology import Schedule, Topology
-from gossamer.worker import Round, Worker
 
 Order = Literal["adapt-then-combine", "combine-then-adapt"]
 Gamma = float | Literal["auto"]
@@ -74,8 +75,8 @@ class Algorithm(ABC):
             raise ValueError(f"every={every!r}: the number of optimizer steps a round, 1 or more")
         if overlap and not self.early:
             raise ValueError(
-                f"{self} needs the gradient before its first message, so nothing can overlap; use "
-                f"DPSGD, Choco or PowerGossip with order='combine-then-adapt'"
+                f"{type(self).__name__} as it is needs the gradient before its first message, so nothing can "
+                f"overlap; use DPSGD, Choco or PowerGossip with order='combine-then-adapt'"
             )
         if not isinstance(overlap, int) or not 0 <= overlap <= every:
             raise ValueError(

@@ -19,7 +19,8 @@ from gossamer.algorithms.base import (
     warn_of_theory,
 )
 from gossamer.compress import Compressor
-from gossamer.worker import Round, Worker
+from gossamer.rounds.phase import Round
+from gossamer.rounds.worker import Worker
 
 
 @dataclass

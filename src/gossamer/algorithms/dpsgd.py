@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from gossamer.algorithms.base import Algorithm, Order, require_gamma, require_order
 from gossamer.compress import Identity
-from gossamer.worker import Round, Worker
+from gossamer.rounds.phase import Round
+from gossamer.rounds.worker import Worker
 
 FULL_PRECISION = Identity(raw="never")  # all tensors in one piece
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from gossamer.algorithms.base import Algorithm, require_common_start, take_compressor, warn_of_theory
 from gossamer.compress import Compressor
-from gossamer.worker import Round, Worker
+from gossamer.rounds.phase import Round
+from gossamer.rounds.worker import Worker
 
 
 @dataclass

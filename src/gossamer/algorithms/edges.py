@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gossamer import wire
+from gossamer._random import bell_shaped
 from gossamer.algorithms.orthonormal import orthonormal
+from gossamer.compress import wire
 from gossamer.compress.base import require_finite
-from gossamer.layout import Layout
-from gossamer.rng import bell_shaped
-from gossamer.worker import Worker, blame
+from gossamer.compress.layout import Layout
+from gossamer.rounds.phase import blame
+from gossamer.rounds.worker import Worker
 
 FACTORS = 8  # the wire code
 

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from gossamer.algorithms.base import Algorithm, take_compressor
 from gossamer.compress import Compressor
-from gossamer.worker import Round, Worker
+from gossamer.rounds.phase import Round
+from gossamer.rounds.worker import Worker
 
 
 @dataclass(frozen=True)

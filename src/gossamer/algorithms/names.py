@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from gossamer import compress
+from gossamer._suggest import unknown_name
 from gossamer.algorithms.allreduce import AllReduce
 from gossamer.algorithms.base import Algorithm
 from gossamer.algorithms.choco import Choco
@@ -16,7 +17,6 @@ from gossamer.algorithms.ecd import ECD
 from gossamer.algorithms.naive import NaiveQuantized
 from gossamer.algorithms.power_gossip import PowerGossip
 from gossamer.compress import Compressor
-from gossamer.naming import unknown_name
 
 NAMES: dict[str, type[Algorithm]] = {
     "allreduce": AllReduce,
@@ -69,7 +69,9 @@ def make(
     known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]  # every algorithm is a dataclass
     for option in given:
         if option not in known:
-            raise ValueError(f"{name} takes no {option}; it takes: {', '.join(known) or 'nothing'}")
+            raise ValueError(
+                f"{name} takes no {option}: leave it out; it takes: {', '.join(known) or 'nothing'}"
+            )
     if compressor is None and needs_compressor(name):
         raise ValueError(f"{name} needs a compressor, such as compressor='topk:0.01' or 'sign'")
     return kind(**given)

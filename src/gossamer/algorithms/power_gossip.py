@@ -11,7 +11,8 @@ from gossamer.algorithms.base import Algorithm, Order, require_gamma, require_or
 from gossamer.algorithms.edges import Edge, edge_inputs, matrices_and_vectors, probe, products
 from gossamer.algorithms.edges import open_products as opened
 from gossamer.algorithms.edges import seal_products as sealed
-from gossamer.worker import Post, Round, Worker
+from gossamer.rounds.phase import Post, Round
+from gossamer.rounds.worker import Worker
 
 
 @dataclass

@@ -2,57 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
 import socket
 import struct
 import sys
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from subprocess import PIPE, STDOUT, Popen
-from typing import Annotated, Literal
+from typing import Annotated
 
-import torch
-import torch.distributed as dist
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from torch.torch_version import TorchVersion
 
 import gossamer
-from gossamer.report import human
-from gossamer.runs.launch import meeting_place
-from gossamer.tasks import TASKS
+from gossamer.cli.exchange import Finding, check_exchange
+from gossamer.report import format as human
 
 OLDEST_TORCH, LITTLE_SPACE = "2.4", 1_000_000_000  # bytes: a few checkpoints of a few workers
-LIMIT = 120.0  # seconds for two cold interpreters on a busy machine
 SIOCGIFADDR = 0x8915  # Linux: the address of an interface
-WORKER = (sys.executable, "-c", "from gossamer.cli.doctor import exchange; exchange()")
 EXTRAS = {
     "cli": ("typer", "rich", "safetensors"),
     "report": ("matplotlib", "jinja2"),
     "demo": ("scikit-learn",),
     "tensorboard": ("tensorboard",),
 }
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one check has found, and what to do about it."""
-
-    level: Literal["ok", "warning", "problem"]
-    what: str
-    detail: str
-    remedy: str = ""
 
 
 def doctor(
@@ -103,8 +82,11 @@ def _line(finding: Finding) -> Table:
     return table
 
 
-def check_versions(version: str = torch.__version__) -> Finding:
+def check_versions(version: str | None = None) -> Finding:
     """Refuse a torch older than the package needs."""
+    from torch.torch_version import TorchVersion
+
+    version = version or metadata.version("torch")
     text = f"Python {platform.python_version()}, torch {version}, gossamer {gossamer.__version__}"
     if TorchVersion(version) < OLDEST_TORCH:
         return Finding("problem", "versions", text, f"torch is too old: pip install 'torch>={OLDEST_TORCH}'")
@@ -113,9 +95,11 @@ def check_versions(version: str = torch.__version__) -> Finding:
 
 def check_threads(environ: Mapping[str, str], cores: int | None = None) -> Finding:
     """Warn if a worker would use more threads than there are cores."""
+    import torch
+
     cores = cores or (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()) or 1
     setting = environ.get("OMP_NUM_THREADS", "")
-    text = f"{cores} cores, OMP_NUM_THREADS {setting or 'not set'}, {torch.get_num_threads()} torch threads"
+    text = f"{cores} cores, OMP_NUM_THREADS {setting or 'not set'}, torch threads: {torch.get_num_threads()}"
     crowded = setting.isdigit() and int(setting) > cores
     remedy = "export OMP_NUM_THREADS=1 where workers share a machine" if crowded else ""
     return Finding("warning" if crowded else "ok", "threads", text, remedy)
@@ -123,6 +107,9 @@ def check_threads(environ: Mapping[str, str], cores: int | None = None) -> Findi
 
 def check_distributed() -> Finding:
     """Tell which backends torch.distributed has; gloo is the one that is needed."""
+    import torch
+    import torch.distributed as dist
+
     if not dist.is_available() or not dist.is_gloo_available():
         return Finding("problem", "distributed", "this torch has no gloo", "take a wheel from pytorch.org")
     there = {"gloo": True, "nccl": dist.is_nccl_available(), "mpi": dist.is_mpi_available()}
@@ -147,7 +134,7 @@ def interfaces() -> dict[str, str]:
     """Return every network interface's IPv4 address; "" where it has none or the system does not tell."""
     found = {name: "" for _, name in socket.if_nameindex()}
     if sys.platform == "linux":
-        from fcntl import ioctl  # noqa: PLC0415 - not on every system
+        from fcntl import ioctl
 
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             for name in found:
@@ -220,6 +207,8 @@ def check_disk(folder: Path) -> Finding:
 
 def check_data(data: Path | None) -> list[Finding]:
     """Load the built-in tasks, or those whose data is in the given folder."""
+    from gossamer.tasks import TASKS
+
     found = []
     for name, make in TASKS.items():
         try:
@@ -235,62 +224,3 @@ def check_data(data: Path | None) -> list[Finding]:
     text = f"no built-in task can read {data}" if data.exists() else f"there is no {data}"
     expected = "fashion: four IDX files; cifar10: data_batch_1.bin ...; wikitext: train.txt ...; text: a file"
     return readable or [Finding("problem", "data", text, expected)]
-
-
-def check_exchange(command: Sequence[str] = WORKER, limit: float = LIMIT) -> Finding:
-    """Average a tensor between two real processes on this machine, and leave none behind."""
-    remedy = "see which line above is not ok; a firewall or VPN may block 127.0.0.1"
-    codes, outputs = _run_two(command, limit)
-    for rank, code in enumerate(codes):
-        if code:
-            said = outputs[rank].rpartition("\n")[2][-300:] or f"exit code {code}"
-            return Finding("problem", "exchange", f"worker {rank} failed: {said}", remedy)
-    if None in codes:
-        return Finding("problem", "exchange", f"two processes did not meet in {limit:g} s", remedy)
-    told = json.loads(next((line for line in outputs[0].splitlines() if line.startswith("{")), "{}"))
-    if not told.get("error", 1.0) < 0.01:
-        return Finding("problem", "exchange", f"wrong average: {told or outputs[0]}", remedy)
-    took = f"{told['bytes']} bytes a worker, {told['rounds']} rounds, {1000 * told['seconds']:.0f} ms"
-    return Finding("ok", "exchange", f"two processes averaged 1000 numbers: {took}")
-
-
-def _run_two(command: Sequence[str], limit: float) -> tuple[list[int | None], list[str]]:
-    """Return the exit codes and outputs of two workers; None for one that had to be ended."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")}
-    own |= meeting_place() | {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    processes: list[Popen[str]] = []
-    try:
-        for rank in ("0", "1"):
-            environ = own | {"RANK": rank, "LOCAL_RANK": rank}
-            process = Popen(command, env=environ, stdin=PIPE, stdout=PIPE, stderr=STDOUT, text=True)  # noqa: S603
-            processes.append(process)
-        end = time.monotonic() + limit
-        codes: list[int | None] = [None]
-        while time.monotonic() < end and None in codes and not any(codes):  # a failure ends it for both
-            time.sleep(0.05)
-            codes = [process.poll() for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-        outputs = [process.communicate()[0].strip() for process in processes]
-    return codes, outputs
-
-
-def exchange() -> None:
-    """Be one of the two workers: average a tensor, and print what it took."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    tensors = [torch.randn(1000, generator=torch.Generator().manual_seed(rank)) for rank in range(2)]
-    average = partial(gossamer.average, compressor="topk:0.25", gamma=0.5, deadline=LIMIT)
-    own, mean = tensors[int(os.environ["RANK"])], sum(tensors) / 2
-    average(own)  # the workers meet
-    began = time.perf_counter()
-    done = average(own)
-    told = {"bytes": done.bytes_sent, "rounds": done.rounds, "seconds": time.perf_counter() - began}
-    told["error"] = float((done.value - mean).norm() / (own - mean).norm())
-    sys.stdout.write(json.dumps(told) + "\n")
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent is gone: the pipe to its input then closes."""
-    os.read(0, 1)
-    os._exit(1)

@@ -15,8 +15,8 @@ from rich.table import Table
 
 from gossamer.lab import Lab, Measured, Scenario, measure, names
 from gossamer.lab.everywhere import run_everywhere
-from gossamer.report.human import SPACE, number
-from gossamer.runs.launch import LAB, NAMESPACES
+from gossamer.lab.namespaces import LAB, NAMESPACES
+from gossamer.report.format import SPACE, number
 
 SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -76,7 +76,7 @@ def _scenario(
 
 def _run_train(arguments: list[str]) -> None:
     """Call `gossamer train` as if it had been typed."""
-    from gossamer.cli.main import app  # noqa: PLC0415 - the command line holds this command, too
+    from gossamer.cli.main import app
 
     app(["train", *arguments], standalone_mode=True)
 

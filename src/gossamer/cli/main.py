@@ -14,11 +14,12 @@ from rich.markup import escape
 
 import gossamer
 from gossamer.cli import lab
+from gossamer.cli.catalogue import algorithms, compressors
 from gossamer.cli.doctor import doctor
-from gossamer.cli.results import export_command, report_command
-from gossamer.cli.run import compare_command, simulate_command, train_command
-from gossamer.cli.show import algorithms, compressors, topology
-from gossamer.runs.explain import is_explained, message
+from gossamer.cli.report import export_command, report_command
+from gossamer.cli.topology import topology
+from gossamer.cli.train import compare_command, simulate_command, train_command
+from gossamer.runs.processes.failures import is_explained, message
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -4,7 +4,7 @@ A compressor is a frozen dataclass. It treats every tensor of the layout by itse
 scale, its own k) but writes one message. Tensors that the `raw` policy names ride along
 uncompressed, in front:
 
-    header (16 bytes, see gossamer.wire) | raw tensors, in layout order | the packed payload
+    header (16 bytes, see gossamer.compress.wire) | raw tensors, in layout order | the packed payload
 
 A message's length depends on the layout alone, so both ends know it beforehand.
 """
@@ -18,11 +18,11 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from gossamer import wire
+from gossamer._random import generator
+from gossamer.compress import wire
+from gossamer.compress.layout import Layout
 from gossamer.compress.raw import Parts, RawPolicy, parts_of
 from gossamer.errors import Diverged
-from gossamer.layout import Layout
-from gossamer.rng import generator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,5 +132,6 @@ def require_finite(v: Tensor, layout: Layout) -> None:
     position = int((~(v.double().abs() <= limit)).nonzero()[0])  # in float16 the limit would be infinite
     raise Diverged(
         f"tensor '{layout.tensor_at(position)}' holds {float(v[position])}; nothing was sent. "
-        f"The run has diverged: lower the learning rate or gamma, or compress less."
+        f"Look at this worker's loss and data; if the run has diverged, lower the learning rate or gamma, "
+        f"or compress less."
     )

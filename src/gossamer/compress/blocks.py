@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from gossamer.layout import Layout
+from gossamer.compress.layout import Layout
 
 BLOCK = 1 << 17  # entries: half a megabyte of float32, and Python's share of the time is small
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from gossamer.compress.base import Compressor
 from gossamer.compress.blocks import by_tensor
-from gossamer.layout import Layout
-from gossamer.wire import Reader
+from gossamer.compress.layout import Layout
+from gossamer.compress.wire import Reader
 
 Format = Literal["fp16", "bf16", "fp8", "int8"]
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from gossamer.compress.base import Compressor
 from gossamer.compress.blocks import add_product
-from gossamer.layout import Layout
-from gossamer.wire import Reader
+from gossamer.compress.layout import Layout
+from gossamer.compress.wire import Reader
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gossamer._suggest import unknown_name
 from gossamer.compress.base import Compressor
 from gossamer.compress.identity import Cast, Identity
 from gossamer.compress.lowrank import LowRank
 from gossamer.compress.qsgd import QSGD
 from gossamer.compress.sign import Sign
 from gossamer.compress.sparse import RandomK, TopK
-from gossamer.naming import unknown_name
 
 
 def make(spec: str | Compressor) -> Compressor:

@@ -12,8 +12,8 @@ from torch import Tensor
 from gossamer.compress.base import Compressor
 from gossamer.compress.bits import pack_planes, planes_nbytes, unpack_planes
 from gossamer.compress.blocks import Block, by_bucket
-from gossamer.layout import Layout
-from gossamer.wire import Reader
+from gossamer.compress.layout import Layout
+from gossamer.compress.wire import Reader
 
 
 @dataclass(frozen=True)

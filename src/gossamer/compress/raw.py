@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from gossamer.layout import Layout
+from gossamer.compress.layout import Layout
 
 RawPolicy = (
     Literal["auto", "vectors", "never"] | int | tuple[str, ...] | Callable[[str, tuple[int, ...]], bool]

@@ -12,8 +12,8 @@ from torch import Tensor
 from gossamer.compress.base import Compressor
 from gossamer.compress.bits import Ints, pack_planes, planes_nbytes
 from gossamer.compress.blocks import by_tensor
-from gossamer.layout import Layout
-from gossamer.wire import Reader
+from gossamer.compress.layout import Layout
+from gossamer.compress.wire import Reader
 
 _BYTES = np.arange(256, dtype=np.uint8)[:, None]
 EIGHT_SIGNS = (1 - 2.0 * np.unpackbits(_BYTES, axis=1, bitorder="little")).astype(np.float32)  # of every byte

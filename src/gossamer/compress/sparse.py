@@ -19,8 +19,8 @@ from torch import Tensor
 from gossamer.compress.base import Compressor
 from gossamer.compress.bits import pack_positions, positions_nbytes, unpack_positions
 from gossamer.compress.identity import Identity
-from gossamer.layout import Layout
-from gossamer.wire import Reader
+from gossamer.compress.layout import Layout
+from gossamer.compress.wire import Reader
 
 PREFILTER_FROM = 1 << 15  # smaller tensors: plain top-k is as fast
 SAMPLE = 1 << 12
@@ -38,7 +38,10 @@ class _Sparse(Compressor):
 
     def __post_init__(self) -> None:
         if not 0 < self.ratio <= 1:
-            raise ValueError(f"ratio={self.ratio}: the part of the entries to send, above 0 and at most 1")
+            percent = f"; for {self.ratio:g} % write {self.ratio / 100:g}" if 1 < self.ratio <= 100 else ""
+            raise ValueError(
+                f"ratio={self.ratio:g}: the part of the entries to send, above 0 and at most 1{percent}"
+            )
 
     def counts(self, layout: Layout) -> tuple[int, ...]:
         """Return k for every tensor."""

@@ -13,7 +13,6 @@ from typing import Any
 
 from gossamer.lab.namespaces import LabError
 from gossamer.lab.scenario import Scenario
-from gossamer.lab.switch import BOOT
 
 PATIENCE = 60.0  # seconds for an answer: the machine may have to read Python from a slow disk
 
@@ -38,12 +37,15 @@ class Stats:
     cpu: float
 
 
+SWITCH = [sys.executable, "-m", "gossamer.lab.switch"]
+
+
 class Control:
     """A switch process. It ends when it is told to, and when this process is gone."""
 
     def __init__(self, scenario: Scenario, names: list[str]) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-I", "-S", "-c", BOOT],
+            SWITCH,
             bufsize=0,  # lines are not read ahead, or select would not see them
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gossamer.naming import unknown_name
-from gossamer.network import at, bits_per_second, check_rank, flag, read_pair, read_table, seconds
+from gossamer._suggest import located, unknown_name
+from gossamer.network.tables import check_rank, flag, read_pair, read_table
+from gossamer.network.units import bits_per_second, seconds
 
 
 def fraction(value: float) -> float:
@@ -72,7 +73,7 @@ def read_events(entries: object, n: int) -> Iterator[Event]:
     if not isinstance(entries, list):
         raise ValueError("events: write each as a table of its own under [[events]]")
     for k, entry in enumerate(entries):
-        with at(f"events, entry {k + 1}"):
+        with located(f"events, entry {k + 1}"):
             table = read_table("an event", entry, OF_AN_EVENT)
             if "at" not in table or "what" not in table:
                 raise ValueError('say when and what: at = "10s", what = "cut"')

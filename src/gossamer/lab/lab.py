@@ -17,7 +17,7 @@ from gossamer.lab.control import Control, Stats
 from gossamer.lab.events import Event
 from gossamer.lab.namespaces import DEVICE, SUBNET, LabError
 from gossamer.lab.scenario import Scenario
-from gossamer.network import check_rank
+from gossamer.network.tables import check_rank
 
 MOST = 250  # workers: the addresses of one subnet
 PORT = 29_500  # free, because it is in a namespace of its own

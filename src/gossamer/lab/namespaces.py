@@ -28,6 +28,7 @@ from gossamer.errors import GossamerError
 DEVICE = "t0"  # the TUN device, called the same in every namespace
 SUBNET = bytes((10, 77, 0))  # worker i is 10.77.0.(i + 1)
 FOLDER = Path("/var/run/netns")
+NAMESPACES, LAB = "GOSSAMER_NAMESPACES", "GOSSAMER_LAB"  # variables by which gossamer lab tells workers
 
 CLONE_NEWNET = 0x40000000
 libc = ctypes.CDLL(None, use_errno=True)

@@ -36,21 +36,11 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from gossamer._suggest import located, unknown_name
 from gossamer.lab.events import Event, fraction, read_events
-from gossamer.naming import unknown_name
-from gossamer.network import (
-    OF_A_LINK,
-    Network,
-    at,
-    check_rank,
-    flag,
-    read_file,
-    read_links,
-    read_table,
-    seconds,
-    show_span,
-    show_time,
-)
+from gossamer.network.links import OF_A_LINK, Network
+from gossamer.network.tables import check_rank, flag, read_file, read_links, read_table
+from gossamer.network.units import seconds, show_span, show_time
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -106,7 +96,7 @@ class Scenario:
     def from_file(cls, path: str | Path, n: int | None = None) -> Scenario:
         """Read a scenario of n workers; of as many as the file describes if nothing is said."""
         path = Path(path)
-        with at(str(path)):
+        with located(str(path)):
             return _scenario(read_file(path, "scenario"), n)
 
     @classmethod
@@ -114,7 +104,7 @@ class Scenario:
         """Return a scenario that comes with Gossamer."""
         if name not in names():
             raise unknown_name("scenario", name, names())
-        with at(f"scenario {name}"):
+        with located(f"scenario {name}"):
             return _scenario(read_file(BUILT_IN / f"{name}.toml", "scenario"), n)
 
     @property
@@ -174,12 +164,12 @@ def _scenario(tables: dict[str, Any], n: int | None) -> Scenario:
         raise ValueError("the file fits any number of workers: say how many, or write workers = 8 into it")
     if n is not None and n > size:
         raise ValueError(f"{n} workers, but the file describes {size}: ask for {size} or fewer")
-    with at("network"):
+    with located("network"):
         network = Network.from_tables(tables.get("network", {}), size)
     if "sites" in tables:
-        with at("sites"):
+        with located("sites"):
             network = _with_sites(network, tables)
-    with at("conditions"):
+    with located("conditions"):
         scenario = _with_conditions(network, tables.get("conditions", {}))
     return replace(scenario, events=tuple(read_events(tables.get("events", []), size))).first(n or size)
 

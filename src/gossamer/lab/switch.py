@@ -5,8 +5,8 @@ when a real link would have delivered it. On its way a packet passes i's uplink,
 with its limit, latency, jitter and loss, and j's downlink. The kernel holds i back as well (a token
 bucket on its device), so that TCP feels a slow uplink as it would feel a slow network card.
 
-It imports nothing but the standard library and its neighbours here: see BOOT for how it is started
-without gossamer's own imports.
+It imports nothing but the standard library and its neighbours here, so that it starts at once and leaves
+the memory to the workers.
 
 The first line of standard input holds the settings, each following one a command; all are answered
 by a line. When the input ends or the launcher is gone, however it went, the switch ends all that runs
@@ -26,24 +26,11 @@ import struct
 import sys
 import time
 from math import inf
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from gossamer.lab.namespaces import DEVICE, SUBNET, inside, libc, remove
 from gossamer.lab.packets import VNET, measure, survivors
-
-PACKAGE = Path(__file__).resolve().parent
-# Whoever imports a part of gossamer imports torch: seconds of start-up, and memory that the workers need.
-# So the switch is started under empty packages of that name, which only say where the files are.
-BOOT = f"""
-import sys, types
-for name, folder in (("gossamer", {str(PACKAGE.parent)!r}), ("gossamer.lab", {str(PACKAGE)!r})):
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [folder]
-from gossamer.lab.switch import main
-main()
-"""
 
 TUNSETIFF, TUNSETOFFLOAD = 0x400454CA, 0x400454D0
 IFF_TUN, IFF_NO_PI, IFF_VNET_HDR = 0x0001, 0x1000, 0x4000
@@ -287,3 +274,7 @@ def main() -> None:
     finally:
         for name in settings["names"]:
             remove(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gossamer.report.table import as_csv, as_json, rows
-from gossamer.runs.read import Run
+from gossamer.runs.record import Run
 
 __all__ = ["as_csv", "as_json", "rows", "write_plots", "write_report"]
 

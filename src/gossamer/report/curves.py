@@ -9,10 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from gossamer.report import human, series
+from gossamer.report import format as human
+from gossamer.report import series
 from gossamer.report.series import Array, Curve
 from gossamer.report.style import Palette, line
-from gossamer.runs.read import Run
+from gossamer.runs.record import Run
 
 AXES = ("step", "bytes", "seconds")
 MARKS = 0.17  # from mark to mark, as a part of the figure's diagonal

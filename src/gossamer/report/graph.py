@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
-from gossamer.report import human
+from gossamer.report import format as human
 from gossamer.report.style import SIZE, Palette
-from gossamer.runs.read import Run
+from gossamer.runs.record import Run
 
 Edge = tuple[int, int]
 Point = tuple[float, float]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gossamer.report import human
+from gossamer.report import format as human
 from gossamer.report.table import labels, rows
-from gossamer.runs.read import Run
+from gossamer.runs.record import Run
 
 CLOSE = 0.01  # of runs this near to the best one, the one with the fewest bytes is the result
 STATES = {

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gossamer import __version__
-from gossamer.report import human
+from gossamer.report import format as human
 from gossamer.report.curves import AXES, FEW, Drawn, draw, losses, metrics
 from gossamer.report.graph import draw_graph, links
 from gossamer.report.headline import explanation, headline, saving
@@ -26,7 +26,7 @@ from gossamer.report.plots import OVER
 from gossamer.report.style import DARK, LIGHT, PAGE, line, theme
 from gossamer.report.svg import inline
 from gossamer.report.table import groups, labels, rows
-from gossamer.runs.read import Run
+from gossamer.runs.record import Run
 
 OPEN = 2  # so many runs are unfolded from the start
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from gossamer.report.series import Array
 from gossamer.report.style import LIGHT, SIZE, Palette
-from gossamer.runs.read import Run
+from gossamer.runs.record import Run
 
 NUMBERED = 16  # more workers or classes leave no room for numbers
 DRAWN = 1500  # more cells become a picture

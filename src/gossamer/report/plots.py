@@ -14,7 +14,7 @@ from gossamer.report.graph import draw_graph
 from gossamer.report.partition import draw_partition
 from gossamer.report.style import LIGHT, Palette, line, theme
 from gossamer.report.table import groups, labels
-from gossamer.runs.read import Run
+from gossamer.runs.record import Run
 
 DPI = 300
 HANDLE, LETTER, LINE, LONGEST = 0.5, 0.077, 0.175, 36  # of a legend: three in inches, one in letters

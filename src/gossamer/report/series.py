@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer.report.human import finite
-from gossamer.runs.read import Line, Run
+from gossamer.report.format import finite
+from gossamer.runs.record import Line, Run
 
 Array = NDArray[np.float64]
 MOST_POINTS = 400  # more are not seen in a figure, and make a page heavy

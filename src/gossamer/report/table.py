@@ -8,8 +8,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from gossamer.report.human import finite
-from gossamer.runs.read import Run
+from gossamer.report.format import finite
+from gossamer.runs.record import Run
 
 
 def rows(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -1,9 +1,44 @@
-"""Runs: training that can be watched, stopped, resumed, compared and shown."""
+"""Runs: training as folders that can be watched, stopped, resumed, compared and shown."""
 
-from gossamer.runs.compare import compare
-from gossamer.runs.config import Config, read_config
-from gossamer.runs.export import export
-from gossamer.runs.folder import RunFolder
-from gossamer.runs.train import resume, simulate, train
+from __future__ import annotations
 
-__all__ = ["Config", "RunFolder", "compare", "export", "read_config", "resume", "simulate", "train"]
+from typing import TYPE_CHECKING
+
+from gossamer._lazy import loading
+
+if TYPE_CHECKING:
+    from gossamer.runs.comparison import compare
+    from gossamer.runs.config import Config, read_config
+    from gossamer.runs.exporting import export
+    from gossamer.runs.folder import RunFolder
+    from gossamer.runs.record import Run, read_run
+    from gossamer.runs.run import resume, simulate, train
+
+__all__ = [
+    "Config",
+    "Run",
+    "RunFolder",
+    "compare",
+    "export",
+    "read_config",
+    "read_run",
+    "resume",
+    "simulate",
+    "train",
+]
+
+__getattr__ = loading(
+    __name__,
+    {
+        "Config": "config",
+        "Run": "record",
+        "RunFolder": "folder",
+        "compare": "comparison",
+        "export": "exporting",
+        "read_config": "config",
+        "read_run": "record",
+        "resume": "run",
+        "simulate": "run",
+        "train": "run",
+    },
+)

@@ -8,22 +8,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch.nn import Parameter
-from torch.optim import SGD, Adam, AdamW, Optimizer
+import gossamer
+from gossamer._suggest import unknown_name
+from gossamer.network import Network, seconds
 
-from gossamer import algorithms, compress, network, topology
-from gossamer.algorithms import Algorithm
-from gossamer.buffers import require_policy
-from gossamer.naming import unknown_name
-from gossamer.network import Network
-from gossamer.tasks import Task, load_task
-from gossamer.topology import Schedule, Topology
+if TYPE_CHECKING:  # settings can be read and shown without torch
+    from torch.nn import Parameter
+    from torch.optim import Optimizer
+
+    from gossamer.algorithms import Algorithm
+    from gossamer.tasks import Task
+    from gossamer.topology import Schedule, Topology
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
 LR_SCALES = ("none", "sqrt", "linear")
 SCHEDULES = ("constant", "step", "cosine")
+BUFFERS = ("average", "local")
+CHOICES = {"optimizer": OPTIMIZERS, "lr_scale": LR_SCALES, "schedule": SCHEDULES, "buffers": BUFFERS}
 DEFAULT_COMPRESSOR = "topk:0.01"
 DEFAULT_EPOCHS = 10.0
 FREE = ("deadline", "keep")  # may change on the way: they do not touch the result
@@ -80,15 +83,15 @@ class Config:
             raise ValueError("give --epochs or --steps, not both")
         if self.epochs is None and self.steps is None:
             object.__setattr__(self, "epochs", DEFAULT_EPOCHS)
-        if self.compressor is None and algorithms.needs_compressor(self.algorithm):
+        if self.compressor is None and gossamer.algorithms.needs_compressor(self.algorithm):
             object.__setattr__(self, "compressor", DEFAULT_COMPRESSOR)
-        if self.overlap and not algorithms.takes(self.algorithm, "order"):
+        if self.overlap and not gossamer.algorithms.takes(self.algorithm, "order"):
             raise ValueError(
                 f"--overlap: {self.algorithm} needs the gradient first; use dpsgd, choco or powergossip"
             )
         if self.overlap and "order" not in self.options:
             object.__setattr__(self, "options", {**self.options, "order": "combine-then-adapt"})
-        for name, allowed in (("optimizer", OPTIMIZERS), ("lr_scale", LR_SCALES), ("schedule", SCHEDULES)):
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise unknown_name(name.replace("_", "-"), getattr(self, name), allowed)
         _require_numbers(self)
@@ -96,17 +99,16 @@ class Config:
         if self.optimizer == "sgd" and self.nesterov and not self.momentum:
             raise ValueError("--nesterov: Nesterov's way needs a --momentum above 0")
         if self.compute is not None:
-            network.seconds(self.compute)
-        require_policy(self.buffers)
+            seconds(self.compute)
         self.make_algorithm().require(self.make_topology())
 
     def make_topology(self) -> Topology | Schedule:
         """Return the graph of the workers."""
-        return topology.make(self.topology, self.workers, self.seed)
+        return gossamer.topology.make(self.topology, self.workers, self.seed)
 
     def make_algorithm(self) -> Algorithm:
         """Return the algorithm with its compressor; its gamma may still be "auto"."""
-        made = algorithms.make(self.algorithm, self.compressor, gamma=self.gamma, **self.options)
+        made = gossamer.algorithms.make(self.algorithm, self.compressor, gamma=self.gamma, **self.options)
         made.require_period(self.every, self.overlap)
         return made
 
@@ -123,6 +125,8 @@ class Config:
 
     def make_optimizer(self, parameters: list[Parameter]) -> Optimizer:
         """Return the torch optimizer inside; the loop sets its learning rate at every step."""
+        from torch.optim import SGD, Adam, AdamW  # noqa: PLC0415 - only here is torch needed
+
         kinds: dict[str, Callable[[], Optimizer]] = {
             "sgd": lambda: SGD(
                 parameters,
@@ -164,7 +168,7 @@ class Config:
 
 @lru_cache(maxsize=1)
 def _load_task(task: str, model: str, data: str | None, edited: int) -> Task:
-    return load_task(task, model, data)
+    return gossamer.tasks.load_task(task, model, data)
 
 
 def read_config(path: Path) -> Config:
@@ -189,4 +193,4 @@ def _require_numbers(config: Config) -> None:
         if value is not None and not 0 < value < math.inf:
             raise ValueError(f"--{name} {value}: a number above 0")
     if config.compressor is not None:
-        compress.make(config.compressor)
+        gossamer.compress.make(config.compressor)

@@ -3,7 +3,7 @@
 config.json              all settings; enough to start the run again
 environment.json         command, versions, machine
 metrics/worker-3.jsonl   one line a log point and evaluation of a worker
-checkpoints/             see gossamer.runs.checkpoint
+checkpoints/             see gossamer.runs.training.checkpoint
 logs/worker-3.log        what a worker printed, where the run was started as one command
 summary.json             the result; its fields are described in docs/runs.md
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 import platform
 import shlex
@@ -25,8 +24,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from gossamer.runs.checkpoint import Checkpoints, write_atomically
 from gossamer.runs.config import Config, read_config
+from gossamer.runs.files import json_safe, write_atomically
+from gossamer.runs.training.checkpoint import Checkpoints
 
 PACKAGES = ("gossamer", "torch", "numpy", "networkx", "safetensors")
 
@@ -96,57 +96,12 @@ class RunFolder:
 
     def write(self, name: str, content: dict[str, Any]) -> None:
         """Write one of the JSON files, whole or not at all."""
-        text = json.dumps(finite(content), indent=2, allow_nan=False) + "\n"
+        text = json.dumps(json_safe(content), indent=2, allow_nan=False) + "\n"
         write_atomically(self.path / name, lambda part: part.write_text(text))
 
     def log_path(self, rank: int) -> Path:
         """Return where a worker's output goes."""
         return self.path / "logs" / f"worker-{rank}.log"
-
-
-class MetricsFile:
-    """A worker's lines; one is written at once, so that a kill can cut short only the last."""
-
-    def __init__(self, folder: Path, rank: int, step: int) -> None:
-        """Open the file to go on after a step: later lines are of steps that will be done again."""
-        self._path = folder / "metrics" / f"worker-{rank}.jsonl"
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        kept = [line for line in read_lines(self._path) if line["step"] <= step] if step else []
-        text = "".join(json.dumps(line) + "\n" for line in kept)
-        write_atomically(self._path, lambda part: part.write_text(text))
-        self._file = self._path.open("a", buffering=1)
-
-    def write(self, line: dict[str, Any]) -> None:
-        """Add a line."""
-        self._file.write(json.dumps(finite(line), allow_nan=False) + "\n")
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a metrics file."""
-    lines = []
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue  # a process was killed while it wrote this line
-        if isinstance(line, dict) and isinstance(line.get("step"), int):
-            lines.append(line)
-    return lines
-
-
-def finite(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Return a value with None in place of numbers that JSON does not know."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): finite(v) for key, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(v) for v in value]
-    return value
 
 
 def environment(command: str) -> dict[str, Any]:

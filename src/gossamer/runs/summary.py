@@ -8,11 +8,11 @@ from typing import Any
 
 from gossamer.algorithms import AllReduce
 from gossamer.runs.config import Config
-from gossamer.runs.crew import Crew
-from gossamer.runs.evaluate import evaluate
 from gossamer.runs.folder import RunFolder
-from gossamer.runs.loop import Loop
-from gossamer.runs.read import read_run
+from gossamer.runs.record import read_run
+from gossamer.runs.training.crew import Crew
+from gossamer.runs.training.evaluate import evaluate
+from gossamer.runs.training.loop import Loop
 from gossamer.tasks import Sampler, Task
 from gossamer.topology import Schedule, Topology
 

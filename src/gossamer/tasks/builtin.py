@@ -12,7 +12,7 @@ from torch.nn import Module
 from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
-from gossamer.naming import unknown_name
+from gossamer._suggest import unknown_name
 from gossamer.tasks import files, models
 from gossamer.tasks.base import Batch, Task, classification, mean_over_batches
 

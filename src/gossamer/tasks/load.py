@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from gossamer.naming import unknown_name
+from gossamer._suggest import unknown_name
 from gossamer.tasks.base import Task
 from gossamer.tasks.builtin import TASKS
 

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer.naming import unknown_name
-from gossamer.rng import generator, seed_of
+from gossamer._random import generator, seed_of
+from gossamer._suggest import unknown_name
 
 KINDS = ("iid", "iid-fixed", "dirichlet", "sorted")
 

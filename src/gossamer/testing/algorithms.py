@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from gossamer import topology
+from gossamer._doors.simulation import Simulation
+from gossamer._node.state import dump
 from gossamer.algorithms import Algorithm
-from gossamer.lockstep import advance
-from gossamer.simulation import Simulation
+from gossamer.rounds.drive import advance
 from gossamer.topology import Schedule, Topology
-from gossamer.tree import dump
 
 IRREGULAR = [(0, 1), (1, 2), (2, 3), (3, 0), (2, 4)]
 

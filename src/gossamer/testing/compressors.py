@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer import wire
-from gossamer.compress import Compressor
+from gossamer._random import generator
+from gossamer.compress import Compressor, wire
+from gossamer.compress.layout import Layout
 from gossamer.errors import WireError
-from gossamer.layout import Layout
-from gossamer.rng import generator
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gossamer.rounds.phase import Mail, Post
 from gossamer.transport import Transport
-from gossamer.worker import Mail, Post
 
 SIZES = (1, 16, 1000, 100_000, 3_000_000)  # below and above any socket buffer
 

@@ -2,7 +2,7 @@
 
 from gossamer.topology.convert import from_edges, from_file, from_networkx
 from gossamer.topology.graph import Topology
-from gossamer.topology.make import NAMES, make
+from gossamer.topology.names import NAMES, make
 from gossamer.topology.random_graphs import random_regular, small_world
 from gossamer.topology.schedule import (
     Schedule,

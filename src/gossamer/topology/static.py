@@ -99,7 +99,7 @@ def _lattice(kind: str, n: int, rows: int | None, weights: Weights) -> Topology:
 
 def remark(topology: Topology) -> str | None:
     """Return what people may not expect of a graph: a torus of a prime number of workers has one row."""
-    if not topology.name.startswith("torus:1x") or topology.n < 4:
+    if not topology.name.startswith("torus:1x") or topology.n < 3:
         return None
     return (
         f"a torus of {topology.n} workers has one row and is a ring: {topology.n} has no two factors. "

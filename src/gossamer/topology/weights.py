@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import networkx as nx
 import numpy as np
 
-from gossamer.naming import unknown_name
+from gossamer._suggest import unknown_name
 from gossamer.topology.check import is_integer
 from gossamer.topology.fastest import fastest
 from gossamer.topology.graph import TOLERANCE, Links, Matrix, Topology

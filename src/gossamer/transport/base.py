@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from typing import Any, Protocol
+from typing import Any
 
-from gossamer import wire
 from gossamer.errors import WireError
-from gossamer.lockstep import advance
-from gossamer.worker import Mail, Post, Round
+from gossamer.rounds.phase import Mail, Post
 
 
 class Transport(ABC):
@@ -40,62 +38,6 @@ class Transport(ABC):
 
     def fail(self, reason: str) -> None:  # noqa: B027 - not every transport has a way
         """Leave word for the others of why this worker goes no further; an empty one takes it back."""
-
-
-class Stamps(Protocol):
-    """What workers tell each other by the way: a small number in the messages of a round's first phase."""
-
-    def write(self) -> int:
-        """Return what this worker has to tell."""
-
-    def read(self, peer: int, stamp: int) -> None:
-        """Hear what a neighbour told; may raise."""
-
-
-class Flight:
-    """A round under way: begun on construction, ended by `finish`. In between, messages fly."""
-
-    def __init__(self, r: Round, transport: Transport, name: str, stamps: Stamps | None = None) -> None:
-        self._round, self._transport, self._name, self._stamps = r, transport, name, stamps
-        self._phase = 0
-        self.sent: Counter[int] = Counter()  # bytes by peer
-        self._under_way = self._begin_phase(advance(r, None))
-
-    def finish(self) -> Counter[int]:
-        """Run the round to its end and return the bytes it has sent, by peer."""
-        while self._under_way:
-            inbox = self._transport.wait(self._ticket)
-            stamps = {peer: wire.stamp_of(m) for peer, m in inbox.items()} if self._phase == 1 else {}
-            self._under_way = self._begin_phase(advance(self._round, inbox))
-            if self._stamps is not None:  # only now: the round has found the messages to be sound
-                for peer, value in stamps.items():
-                    self._stamps.read(peer, value)
-        return self.sent
-
-    def abandon(self) -> None:
-        """Receive what is under way and drop the round: what it has not done, it never does."""
-        if self._under_way:
-            self._transport.wait(self._ticket)
-        self._round.close()
-        self._under_way = False
-
-    def _begin_phase(self, post: Post | None) -> bool:
-        """Post a phase, unless the round is over; return whether one is under way."""
-        if post is None:
-            return False
-        self._phase += 1
-        if self._stamps is not None and self._phase == 1:
-            value = self._stamps.write()
-            for message in {id(message): message for message in post.send.values()}.values():
-                wire.stamp(message, value)  # one message may go to all neighbours
-        self.sent.update({peer: message.numel() for peer, message in post.send.items()})
-        self._ticket = self._transport.post(post, f"{self._name}, phase {self._phase}")
-        return True
-
-
-def run(r: Round, transport: Transport, name: str) -> int:
-    """Run a round now and return the bytes it has sent."""
-    return Flight(r, transport, name).finish().total()
 
 
 class Alone(Transport):

@@ -42,12 +42,12 @@ class Farewell:
         """Tell the others why this worker goes no further. Only the first word of all workers counts."""
         self.left = True
         text = f"worker {self.rank} with {reason}"[:LONGEST]
-        _within(PATIENCE, lambda: self._store.compare_set(self._key, "", text))
+        within(PATIENCE, lambda: self._store.compare_set(self._key, "", text))
 
     def forget(self) -> None:
         """Begin anew, from a checkpoint."""
         self.left = False
-        _within(PATIENCE, lambda: self._store.delete_key(self._key))
+        within(PATIENCE, lambda: self._store.delete_key(self._key))
 
     def first(self, wait: float = 0.0) -> str:
         """Return what the worker that failed first has said; nothing if nobody did in time, or could."""
@@ -61,7 +61,7 @@ class Farewell:
                 time.sleep(0.02)
             found.append(self._store.get(self._key).decode(errors="replace"))
 
-        _within(PATIENCE + wait, read)
+        within(PATIENCE + wait, read)
         return found[0] if found else ""
 
     def at_exit(self) -> None:
@@ -108,7 +108,7 @@ def _be_brief_on_interrupt() -> None:
     sys.excepthook = hook
 
 
-def _within(seconds: float, action: Callable[[], object]) -> None:
+def within(seconds: float, action: Callable[[], object]) -> None:
     """Do something that may fail or hang, and do not wait for it for long."""
 
     def attempt() -> None:

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from gossamer.collectives import broadcast, one_complaint
 from gossamer.errors import MismatchError
-from gossamer.transport.base import Transport, run
+from gossamer.rounds.collectives import broadcast, one_complaint
+from gossamer.transport.base import Transport
+from gossamer.transport.flight import run
 
 COMPLAINT = 4096  # bytes, enough for three fields of 150 characters however they are escaped
 

@@ -1,0 +1,1 @@
+"""What people call: wrap an optimizer, simulate, average."""

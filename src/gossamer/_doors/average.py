@@ -1,0 +1,162 @@
+"""Compressed averaging for its own sake: CHOCO-Gossip or PowerGossip to a tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import Parameter
+
+from gossamer import algorithms
+from gossamer._node.buckets import flatten
+from gossamer._node.gamma import with_common_gamma, with_gamma
+from gossamer._node.node import Member
+from gossamer._node.settings import fingerprint, settings
+from gossamer._node.sharded import require_whole
+from gossamer._node.sketch import sketch
+from gossamer.algorithms import Algorithm, Choco
+from gossamer.compress import Compressor
+from gossamer.compress.layout import Layout
+from gossamer.rounds.collectives import ring_mean
+from gossamer.rounds.drive import lockstep
+from gossamer.rounds.phase import Round
+from gossamer.topology import Schedule, Topology
+from gossamer.topology import make as make_topology
+from gossamer.transport import Transport, agree, connect, run
+
+CHECK_EVERY = 10  # rounds between two looks at the disagreement
+
+Drive = Callable[[list[Round]], list[int]]
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """The average as one worker knows it, and what it took."""
+
+    value: Tensor
+    rounds: int
+    bytes_sent: int  # by this worker, the measuring included
+    disagreement: float  # what is left of it, as a fraction of that at the start
+    converged: bool
+    algorithm: Algorithm  # with the gamma that was used
+
+
+def average(
+    tensor: Tensor,
+    *,
+    topology: str | Topology | Schedule = "ring",
+    algorithm: str | Algorithm = "choco",
+    compressor: str | Compressor | None = None,
+    gamma: float | Literal["auto"] | None = None,
+    tolerance: float = 1e-3,
+    max_rounds: int = 10_000,
+    seed: int = 0,
+    deadline: float = 300.0,
+    group: dist.ProcessGroup | None = None,
+) -> Averaged:
+    """Average a tensor over real workers by compressed gossip; every worker calls it.
+
+    Workers meet as in `decentralize`. It ends when the root mean square distance to the average
+    is at most `tolerance` of that at the start, or after `max_rounds`. The tensor stays as it is.
+    """
+    require_whole({"tensor": tensor})
+    link = connect(group, deadline)
+    graph = make_topology(topology, link.size, seed)
+    asked = _for_averaging(algorithms.make(algorithm, compressor, gamma=gamma))
+    own = {"tolerance": str(tolerance), "max_rounds": str(max_rounds)}
+    own["sketch"] = fingerprint([sketch([torch.ones(1000)], seed)])
+    agree(link, settings(asked, graph, [Layout.of({"tensor": tensor})], every=1, seed=seed) | own)
+    member = _member(
+        link.rank, tensor, with_common_gamma(asked, graph, [tensor.shape], link, seed), graph, seed
+    )
+    return _gossip([member], graph.n, _over(link), tolerance, max_rounds, seed)[0]
+
+
+def simulate_average(
+    tensors: Sequence[Tensor],
+    *,
+    topology: str | Topology | Schedule = "ring",
+    algorithm: str | Algorithm = "choco",
+    compressor: str | Compressor | None = None,
+    gamma: float | Literal["auto"] | None = None,
+    tolerance: float = 1e-3,
+    max_rounds: int = 10_000,
+    seed: int = 0,
+) -> list[Averaged]:
+    """Do what `average` does with one simulated worker a tensor, in this process."""
+    graph = make_topology(topology, len(tensors), seed)
+    if any(t.shape != tensors[0].shape or t.dtype != tensors[0].dtype for t in tensors):
+        raise ValueError("the tensors of all workers must have one shape and dtype")
+    asked = _for_averaging(algorithms.make(algorithm, compressor, gamma=gamma))
+    chosen = with_gamma(asked, graph, [tensors[0].shape], seed)
+    members = [_member(rank, t, chosen, graph, seed) for rank, t in enumerate(tensors)]
+    return _gossip(members, graph.n, lockstep, tolerance, max_rounds, seed)
+
+
+def _for_averaging(algorithm: Algorithm) -> Algorithm:
+    """Return the algorithm ready for workers that start apart."""
+    if not algorithm.averages:
+        raise ValueError(
+            f"{type(algorithm).__name__} cannot average; use choco, powergossip, deepsqueeze or dpsgd"
+        )
+    return replace(algorithm, x_hat="zero") if isinstance(algorithm, Choco) else algorithm
+
+
+def _member(rank: int, t: Tensor, algorithm: Algorithm, topology: Topology | Schedule, seed: int) -> Member:
+    flats = flatten({"tensor": Parameter(t.detach().clone(), requires_grad=False)})
+    return Member(rank, flats, _stay, algorithm, topology, common_start=False, seed=seed)
+
+
+@torch.no_grad()
+def _gossip(
+    members: list[Member], n: int, drive: Drive, tolerance: float, max_rounds: int, seed: int
+) -> list[Averaged]:
+    """Run rounds until the workers agree; `members` are those in this process, one or all n."""
+    sent = [0] * len(members)
+
+    def together(rounds: list[Round]) -> None:
+        for i, count in enumerate(drive(rounds)):
+            sent[i] += count
+
+    first = left = _disagreement(members, n, together, seed)
+    while left > tolerance * first and members[0].rounds < max_rounds:
+        for _ in range(min(CHECK_EVERY, max_rounds - members[0].rounds)):
+            together([member.round() for member in members])
+        left = _disagreement(members, n, together, seed)
+    fraction = left / first if first else 0.0
+    return [
+        Averaged(
+            value=next(iter(member.flats[0].parameters.values())).detach(),
+            rounds=member.rounds,
+            bytes_sent=sent[i],
+            disagreement=fraction,
+            converged=fraction <= tolerance,
+            algorithm=member.algorithm,
+        )
+        for i, member in enumerate(members)
+    ]
+
+
+def _disagreement(members: list[Member], n: int, together: Callable[[list[Round]], None], seed: int) -> float:
+    """Return the workers' root mean square distance to their average, from a sketch of each."""
+    sketches = [sketch([member.flats[0].x], seed) for member in members]
+    means = [s.clone() for s in sketches]
+    together([ring_mean(member.rank, n, mean) for member, mean in zip(members, means, strict=True)])
+    squares = [(a - b).square().sum().view(1) for a, b in zip(sketches, means, strict=True)]
+    together([ring_mean(member.rank, n, square) for member, square in zip(members, squares, strict=True)])
+    return float(squares[0].sqrt())
+
+
+def _over(link: Transport) -> Drive:
+    def drive(rounds: list[Round]) -> list[int]:
+        return [run(r, link, "averaging") for r in rounds]
+
+    return drive
+
+
+def _stay() -> None:
+    """Take no optimizer step."""

@@ -1,0 +1,29 @@
+"""A gradient scaler for mixed precision whose skipped steps all workers agree on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from gossamer._doors.optimizer import DecentralizedOptimizer
+
+
+class GradScaler(torch.amp.GradScaler):
+    """torch.amp.GradScaler for decentralized optimizers: a step is skipped by all workers or by none.
+
+    Torch's own skips where the gradients of one worker are not finite, and that worker is then one round
+    behind. Here all learn of it before the step, for a few bytes and two messages to and from worker 0
+    along a tree, and all lower their scale alike. Takes the arguments of torch.amp.GradScaler.
+    """
+
+    def _unscale_grads_(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> dict[torch.device, Tensor]:  # noqa: ANN401
+        found: dict[torch.device, Tensor] = super()._unscale_grads_(optimizer, *args, **kwargs)
+        inner = getattr(optimizer, "optimizer", optimizer)  # Accelerate's wrapper
+        if isinstance(inner, DecentralizedOptimizer):
+            anywhere = inner.any_worker(any(bool(value) for value in found.values()))
+            for value in found.values():
+                value.fill_(float(anywhere))
+        return found

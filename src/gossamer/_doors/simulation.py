@@ -1,0 +1,157 @@
+"""Many workers in one process: the same rounds, the same bytes, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from gossamer import algorithms
+from gossamer._node.buckets import flatten
+from gossamer._node.gamma import with_gamma
+from gossamer._node.node import Member
+from gossamer.algorithms import Algorithm
+from gossamer.compress import Compressor
+from gossamer.rounds.drive import lockstep
+from gossamer.rounds.phase import Post
+from gossamer.topology import Schedule, Topology
+from gossamer.topology import make as make_topology
+
+Named = Mapping[str, Tensor]
+GradientFunction = Callable[[int, dict[str, Any], int], Named | None]  # the values are Parameters
+
+
+class Simulation:
+    """n virtual workers that step in lockstep and deliver each other the encoded bytes.
+
+    `start` gives every worker's named start values: one mapping for all workers, with `workers`
+    or a topology object to say how many, or a sequence of mappings. Parameters are used as they
+    are, so that a mapping may be `dict(model.named_parameters())`.
+    `gradient(rank, parameters, step)` returns gradients by name, or calls backward() and returns
+    None. Without it, workers only average. `optimizer` makes a torch optimizer from parameters.
+    `every` and `overlap` are those of `decentralize`.
+    """
+
+    def __init__(
+        self,
+        start: Named | Sequence[Named],
+        topology: str | Topology | Schedule,
+        algorithm: str | Algorithm,
+        compressor: str | Compressor | None = None,
+        *,
+        gamma: float | str | None = None,
+        gradient: GradientFunction | None = None,
+        optimizer: Callable[[list[Parameter]], Optimizer] | None = None,
+        workers: int | None = None,
+        every: int = 1,
+        overlap: int = 0,
+        seed: int = 0,
+    ) -> None:
+        starts = _starts(start, topology, workers)
+        self.topology = make_topology(topology, len(starts), seed)
+        chosen = algorithms.make(algorithm, compressor, gamma=gamma)
+        self.algorithm = with_gamma(chosen, self.topology, [v.shape for v in starts[0].values()], seed)
+        if (gradient is None) != (optimizer is None):
+            raise ValueError("give both a gradient function and an optimizer, or neither to average only")
+        self.bytes_sent = [0] * len(starts)
+        self._gradient = gradient
+        common = all(_equal(s, starts[0]) for s in starts)
+        self._parameters = [{name: _parameter(v) for name, v in s.items()} for s in starts]
+        self.optimizers = [optimizer(list(p.values())) for p in self._parameters] if optimizer else []
+        self.members = [
+            Member(
+                rank,
+                flatten(parameters),
+                step=self.optimizers[rank].step if optimizer else _stand_still,
+                algorithm=self.algorithm,
+                topology=self.topology,
+                common_start=common,
+                every=every,
+                overlap=overlap,
+                seed=seed,
+            )
+            for rank, parameters in enumerate(self._parameters)
+        ]
+
+    @property
+    def n(self) -> int:
+        """Return the number of workers."""
+        return len(self.members)
+
+    @property
+    def steps(self) -> int:
+        """Return the number of optimizer steps done."""
+        return self.members[0].steps
+
+    @property
+    def x(self) -> Tensor:
+        """Return all workers' parameters, one flat row a worker."""
+        return torch.stack([torch.cat([flat.x for flat in member.flats]) for member in self.members])
+
+    def parameters(self, rank: int) -> dict[str, Parameter]:
+        """Return a worker's parameters by name."""
+        return self._parameters[rank]
+
+    def state(self, rank: int) -> Any:  # noqa: ANN401 - the algorithm's own type
+        """Return a worker's algorithm state; a list of them if the model has several dtypes."""
+        states = self.members[rank].states
+        return states[0] if len(states) == 1 else states
+
+    def average(self) -> Tensor:
+        """Return the average model as a flat vector."""
+        return self.x.mean(0)
+
+    def consensus_distance(self) -> float:
+        """Return sqrt(1/n sum_i |x_i - average|^2)."""
+        x = self.x.double()
+        return float((x - x.mean(0)).square().sum(1).mean().sqrt())
+
+    def step(self, watch: Callable[[Sequence[Post]], None] | None = None) -> None:
+        """Do one optimizer step on every worker, and the round that goes with it.
+
+        `watch` sees what all workers post in every phase.
+        """
+        if self._gradient is not None:
+            for rank, parameters in enumerate(self._parameters):
+                gradients = self._gradient(rank, parameters, self.steps)
+                for name, g in (gradients or {}).items():
+                    parameters[name].grad = g.detach().to(parameters[name].dtype).clone()
+        with torch.no_grad():
+            sent = lockstep([member.round() for member in self.members], watch)
+        self.bytes_sent = [a + b for a, b in zip(self.bytes_sent, sent, strict=True)]
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+
+    def run(self, steps: int) -> None:
+        """Do several steps."""
+        for _ in range(steps):
+            self.step()
+
+
+def _starts(
+    start: Named | Sequence[Named], topology: str | Topology | Schedule, workers: int | None
+) -> list[Named]:
+    if not isinstance(start, Mapping):
+        if workers not in (None, len(start)):
+            raise ValueError(f"{len(start)} start values for {workers} workers")
+        return list(start)
+    n = workers or (None if isinstance(topology, str) else topology.n)
+    if n is None:
+        raise ValueError("one start value for all: say how many workers with workers=...")
+    return [{name: v.detach().clone() for name, v in start.items()} for _ in range(n)]
+
+
+def _parameter(value: Tensor) -> Parameter:
+    return value if isinstance(value, Parameter) else Parameter(value.detach().clone())
+
+
+def _equal(a: Named, b: Named) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def _stand_still() -> None:
+    """Take the place of an optimizer where workers only average."""

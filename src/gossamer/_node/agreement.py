@@ -1,0 +1,85 @@
+"""What all workers make sure of before the first round: the same settings, the same start values."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from gossamer._node.buckets import FlatParameters, by_kind, joined, spread
+from gossamer.compress.wire import as_bytes
+from gossamer.rounds.collectives import broadcast, one_complaint
+from gossamer.transport import Transport, run
+
+
+@torch.no_grad()
+def common_start(
+    flats: list[FlatParameters], others: Mapping[str, Tensor], link: Transport, *, broadcasts: bool
+) -> bool:
+    """Give every worker the values of worker 0: what is trained, what is frozen, and buffers.
+
+    Where all have them already, as from one seed or one file, only a digest is sent. Without
+    `broadcasts` all keep what they have. Returns whether all have the same in the end.
+    """
+    groups = by_kind(others)
+    vectors = joined(groups)
+    everything = [*(flat.x for flat in flats), *vectors]
+    if not _differ(everything, link):
+        return True
+    if not broadcasts:
+        return False
+    for v in everything:
+        run(broadcast(link.rank, link.size, v), link, "broadcast of the start values")
+    spread(groups, vectors)
+    return True
+
+
+def describe_optimizer(optimizer: Optimizer) -> dict[str, str]:
+    """Return the optimizer's kind, settings and state as text, since a difference would grow in silence."""
+    state = optimizer.state_dict()["state"]
+    groups = {
+        f"optimizer.param_groups[{i}].{name}": repr(value)
+        for i, group in enumerate(optimizer.param_groups)
+        for name, value in group.items()
+        if name != "params"
+    }
+    return {
+        "optimizer": type(optimizer).__name__,
+        **groups,
+        "optimizer.state": _digest(state) if state else "none",
+    }
+
+
+def require_same(saved: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Raise a ValueError that names a setting in which a checkpoint and this run differ."""
+    for name in [*saved, *(name for name in now if name not in saved)]:
+        then, here = saved.get(name, "nothing"), now.get(name, "nothing")
+        if then != here:
+            raise ValueError(f"the checkpoint was made with {name} = {then}, this run has {here}")
+
+
+def _differ(vectors: list[Tensor], link: Transport) -> bool:
+    """Return whether anybody has other bits than worker 0, the same answer everywhere."""
+    digest = hashlib.sha256()
+    for v in vectors:
+        digest.update(as_bytes(v).numpy().data)
+    own = torch.tensor(list(digest.digest()), dtype=torch.uint8)
+    reference = own.clone()
+    run(broadcast(link.rank, link.size, reference), link, "comparison of the start values")
+    complaint = (own != reference).any().to(torch.uint8).reshape(1)
+    run(one_complaint(link.rank, link.size, complaint), link, "comparison of the start values")
+    return bool(complaint)
+
+
+def _digest(state: dict[int, dict[str, Any]]) -> str:
+    """Return a short hash of an optimizer's state: of the tensors' bytes, which may be many."""
+    digest = hashlib.sha256()
+    for index, values in sorted(state.items()):
+        for name, value in values.items():
+            digest.update(f"{index} {name} ".encode())
+            digest.update(as_bytes(value).numpy().data if isinstance(value, Tensor) else repr(value).encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,121 @@
+"""Parameters as views of flat buffers: one a dtype and device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.utils.dlpack import from_dlpack
+
+from gossamer.compress.layout import Layout
+
+T = TypeVar("T", bound=Tensor)
+
+
+class FlatParameters:
+    """Parameters of one dtype and device whose storage is one contiguous vector `x`."""
+
+    def __init__(self, parameters: Mapping[str, Parameter]) -> None:
+        self.parameters = dict(parameters)
+        self.layout = Layout.of(self.parameters)
+        (self.x,) = joined([self.parameters])
+        self._views = list(self.layout.views(self.x).values())
+        for p, view in zip(self.parameters.values(), self._views, strict=True):
+            p.data = _in_a_storage_of_its_own(view)
+
+    def take_back(self) -> None:
+        """Take parameters that were copied elsewhere, as model.to("cpu:0") does, back into the buffer.
+
+        Raises a ValueError, before anything is changed, if one cannot be: it has another dtype, device or
+        shape now.
+        """
+        pairs = zip(self.parameters.items(), self._views, strict=True)
+        moved = [(name, p, view) for (name, p), view in pairs if p.data_ptr() != view.data_ptr()]
+        for name, p, view in moved:
+            before, now = _kind(view), _kind(p)
+            if before != now:
+                raise ValueError(
+                    f"parameter '{name}' was {before} when the optimizer was wrapped and is {now} now; "
+                    f"convert or move the model first and call gossamer.decentralize afterwards"
+                )
+        with torch.no_grad():
+            for _, p, view in moved:
+                view.copy_(p)
+                p.data = _in_a_storage_of_its_own(view)
+
+    def gradient(self) -> Tensor:
+        """Return the gradients as one vector; zeros where a parameter has none."""
+        grads = (p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters.values())
+        dense = (g.to_dense() if g.is_sparse else g for g in grads)
+        return torch.cat([g.detach().to(self.layout.dtype).reshape(-1) for g in dense])
+
+    def set_gradient(self, g: Tensor) -> None:
+        """Write a vector into the gradients; a tensor of zeros becomes no gradient.
+
+        A rule of the values alone: workers with the same vector treat all parameters alike.
+        """
+        for p, view in zip(self.parameters.values(), self.layout.views(g).values(), strict=True):
+            p.grad = view.clone() if view.any() else None
+
+
+def _in_a_storage_of_its_own(view: Tensor) -> Tensor:
+    """Return a tensor of the same memory whose storage is no larger than it is.
+
+    Those who save a tensor save its storage, and those who look for tied weights compare storages:
+    parameters in one storage would be saved whole with each of them, or dropped as duplicates.
+    """
+    try:
+        return from_dlpack(view)
+    except (BufferError, RuntimeError):  # a dtype or device that DLPack does not know
+        return view
+
+
+def _kind(t: Tensor) -> str:
+    device = t.device if t.device.type != "cpu" else "cpu"  # "cpu:0" is the same place
+    return f"{tuple(t.shape)} {t.dtype} on {device}"
+
+
+def flatten(parameters: Mapping[str, Parameter]) -> list[FlatParameters]:
+    """Return flat parameters for every dtype and device, in a fixed order."""
+    for name, p in parameters.items():
+        if not p.dtype.is_floating_point:
+            raise ValueError(
+                f"parameter '{name}' is {p.dtype}; only real floating-point ones can be averaged"
+            )
+    return [FlatParameters(group) for group in by_kind(parameters)]
+
+
+def by_kind(tensors: Mapping[str, T]) -> list[dict[str, T]]:
+    """Group tensors by dtype and device, in a fixed order that keeps theirs inside a group."""
+
+    def kind(item: tuple[str, T]) -> tuple[str, str]:
+        return str(item[1].dtype), str(item[1].device)
+
+    return [dict(group) for _, group in groupby(sorted(tensors.items(), key=kind), key=kind)]
+
+
+def joined(groups: list[dict[str, T]]) -> list[Tensor]:
+    """Return one vector a group, copied."""
+    return [torch.cat([t.detach().reshape(-1) for t in group.values()]) for group in groups]
+
+
+@torch.no_grad()
+def spread(groups: list[dict[str, T]], vectors: list[Tensor]) -> None:
+    """Write the vectors of `joined` back into the tensors."""
+    for group, vector in zip(groups, vectors, strict=True):
+        for t, part in zip(
+            group.values(), torch.split(vector, [t.numel() for t in group.values()]), strict=True
+        ):
+            t.copy_(part.view(t.shape))
+
+
+def without_gradients(parameters: Iterable[Parameter]) -> dict[Parameter, Tensor]:
+    """Take the gradients away from parameters and return them."""
+    taken = {p: p.grad for p in parameters if p.grad is not None}
+    for p in taken:
+        p.grad = None
+    return taken

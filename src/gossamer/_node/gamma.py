@@ -1,0 +1,122 @@
+"""gamma="auto": the consensus step size, found by gossiping before training."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gossamer._random import generator
+from gossamer.algorithms import Algorithm, Choco, DeepSqueeze
+from gossamer.compress import Compressor, LowRank
+from gossamer.compress.layout import Layout
+from gossamer.rounds.collectives import broadcast
+from gossamer.topology import Schedule, Topology
+from gossamer.transport import Transport, run
+
+log = logging.getLogger("gossamer")
+
+SHAPE = (40, 50)  # of the random tensors
+LARGEST = 100  # rows and columns of the random matrices, where the size matters
+CANDIDATES = tuple(float(g) for g in np.logspace(0, -3, 20))
+ROUNDS = 300
+CHECK_EVERY = 20
+
+A = TypeVar("A", bound=Algorithm)
+Shapes = Iterable[Sequence[int]]
+
+
+def with_gamma(algorithm: A, topology: Topology | Schedule, shapes: Shapes, seed: int) -> A:
+    """Return the algorithm with the number in place of gamma="auto"; another passes through."""
+    if getattr(algorithm, "gamma", None) != "auto":
+        return algorithm
+    return replace(algorithm, gamma=tune_gamma(algorithm, topology, seed, shapes))  # type: ignore[type-var]
+
+
+def with_common_gamma(
+    algorithm: A, topology: Topology | Schedule, shapes: Shapes, link: Transport, seed: int
+) -> A:
+    """Do the same over a network: worker 0 searches and tells the others, who might round differently."""
+    if getattr(algorithm, "gamma", None) != "auto":
+        return algorithm
+    found = torch.tensor(
+        [tune_gamma(algorithm, topology, seed, shapes) if link.rank == 0 else 0.0], dtype=torch.float64
+    )
+    run(broadcast(link.rank, link.size, found), link, "search for gamma on worker 0")
+    log.info("gamma = %.4g found for %s on %s", float(found), algorithm, topology.name)
+    return replace(algorithm, gamma=float(found))  # type: ignore[type-var]
+
+
+def tune_gamma(
+    algorithm: Algorithm, topology: Topology | Schedule, seed: int = 0, shapes: Shapes = ()
+) -> float:
+    """Return the consensus step size that averages random vectors best on this graph.
+
+    The way of CHOCO-SGD's authors: gossip alone, N(0, 1) vectors, the real W and the real
+    compressor, a logarithmic grid from 1 down to 0.001. Deterministic in its arguments. How much a
+    low rank keeps of a matrix depends on its size, so give the `shapes` of the model's tensors
+    for such a compressor: gamma goes as rank / size.
+    """
+    if not isinstance(algorithm, (Choco, DeepSqueeze)):
+        raise ValueError(f"{type(algorithm).__name__} has no gamma to find")
+    if topology.n == 1:
+        return 1.0
+    best, worse = (float("inf"), CANDIDATES[-1]), 0
+    shape, factor = _shape(algorithm.compressor, shapes)
+    for gamma in CANDIDATES:
+        error = _gossip(algorithm, gamma, topology, seed, shape)
+        worse = worse + 1 if best[0] < min(error, 1.0) else 0
+        best = min(best, (error, gamma))
+        if worse == 2:  # the error has one minimum: it is behind us
+            break
+    return best[1] * factor
+
+
+def _shape(compressor: Compressor, shapes: Shapes) -> tuple[tuple[int, int], float]:
+    """Return the shape of the matrices to try, and what gamma is to be multiplied with."""
+    matrices = [(shape[0], math.prod(shape[1:])) for shape in shapes if len(shape) > 1]
+    if not isinstance(compressor, LowRank) or not matrices:
+        return SHAPE, 1.0
+    size = min(max(matrices, key=math.prod))
+    return (min(size, LARGEST),) * 2, min(1.0, LARGEST / size)
+
+
+def _gossip(
+    algorithm: Choco | DeepSqueeze,
+    gamma: float,
+    topology: Topology | Schedule,
+    seed: int,
+    shape: tuple[int, int],
+) -> float:
+    """Return what is left of the disagreement after ROUNDS rounds, infinity if it grows."""
+    C, n = replace(algorithm.compressor, raw="never"), topology.n  # what rides raw needs no gamma
+    # Compression is per tensor, so one vector with a tensor for each worker is all workers at once.
+    layout = Layout(tuple(f"worker {i}" for i in range(n)), (shape,) * n)
+    x = torch.randn(layout.size, generator=generator(seed, "gamma")).view(n, -1)
+    memory = torch.zeros_like(x)  # x_hat, or DeepSqueeze's delta
+    first, error = _disagreement(x), 1.0
+    for t in range(ROUNDS):
+        W = torch.from_numpy(topology.at(t).W.copy()).to(x.dtype)
+        v = x - memory if isinstance(algorithm, Choco) else x + memory
+        c = C.decode(C.encode(v, layout, generator(seed, "gamma", t)), layout).view(n, -1)
+        if isinstance(algorithm, Choco):
+            memory += c  #                                       x^ += Q(x - x^)
+            x += gamma * (W @ memory - memory)  #                x  += gamma (s - x^)
+        else:
+            memory = v - c  #                                    delta = v - C(v)
+            x += gamma * (W @ c - c)  #                          x  += eta (sum_j w_ij C(v_j) - C(v_i))
+        if (t + 1) % CHECK_EVERY == 0:
+            error = _disagreement(x) / first
+            if not error < 1.5:
+                return float("inf")
+    return error
+
+
+def _disagreement(x: Tensor) -> float:
+    return float((x - x.mean(0)).square().sum())

@@ -1,0 +1,61 @@
+"""Ctrl-C in one's own training loop: all workers stop after the same step, so that all can save."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from gossamer._node.stamps import RoundStamps
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def listening(hear: Callable[[], None]) -> Iterator[None]:
+    """Take Ctrl-C and SIGTERM as a wish to stop, and call `hear`; a second Ctrl-C stops at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals go to the main thread
+        return
+    wishes = 2 if _each_comes_twice() else 1
+    heard: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and len(heard) >= wishes:
+            raise KeyboardInterrupt
+        heard.append(number)
+        hear()
+
+    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _each_comes_twice() -> bool:
+    """Return whether torchrun passes on a Ctrl-C that the terminal has sent to this worker already.
+
+    It does where it leaves workers in its own process group; newer versions give each one of its own.
+    """
+    return "TORCHELASTIC_RUN_ID" in os.environ and os.getpgrp() != os.getpid()
+
+
+@contextmanager
+def catching(stamps: RoundStamps, workers: int) -> Iterator[Callable[[], bool]]:
+    """Tell all workers of a signal with the messages of the next rounds; yield whether it is time to stop."""
+    stamps.wants_to_stop, stamps.stop_after = False, None
+
+    def wish() -> None:
+        stamps.wants_to_stop = True
+
+    def interrupted() -> bool:
+        return stamps.wants_to_stop if workers == 1 else stamps.time_to_stop
+
+    with listening(wish):
+        yield interrupted

@@ -1,0 +1,84 @@
+"""The model that people see: this worker's own, or for a while another one in its place."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from gossamer._node.buffers import Buffers
+from gossamer._node.exchanges import Exchanges
+from gossamer._node.node import Member
+
+log = logging.getLogger("gossamer")
+
+MANY = 100  # rounds: who trains for so long wants the model, and is not just trying
+Values = tuple[list[Tensor], list[Tensor]]  # parameters and buffers, a flat vector a dtype and device
+
+
+class ShownModel:
+    """A model's parameters and buffers, which may show something else than what is in training."""
+
+    def __init__(self, member: Member, buffers: Buffers) -> None:
+        self._member, self._buffers = member, buffers
+        self._aside: Values | None = None  # what is in training, while something else is shown
+        self.was_other = False  # whether it has ever shown something else
+
+    @property
+    def is_other(self) -> bool:
+        """Whether it shows something else at present."""
+        return self._aside is not None
+
+    def read(self) -> Values:
+        """Return copies of what is shown; of the buffers, those that consensus averages."""
+        return self._member.read(), self._buffers.read()
+
+    @contextmanager
+    def showing(self, values: Values) -> Iterator[None]:
+        """Show other values for a while."""
+        own = self.read()
+        self._put(values)
+        self._aside, self.was_other = own, True
+        try:
+            yield
+        finally:
+            self._aside = None
+            self._put(own)
+
+    @contextmanager
+    def as_in_training(self) -> Iterator[None]:
+        """Show what is in training for a while."""
+        if self._aside is None:
+            yield
+            return
+        shown = self.read()
+        self._put(self._aside)
+        try:
+            yield
+        finally:
+            self._put(shown)
+
+    @torch.no_grad()
+    def _put(self, values: Values) -> None:
+        self._member.put(values[0])
+        self._buffers.write(values[1])
+
+
+def remind_of_consensus(
+    shown: ShownModel, member: Member, exchanges: Exchanges, stopping: Collection[int]
+) -> None:
+    """Say at the end of a run whose average model nobody has looked at that there is one.
+
+    Not of one that has failed, or that somebody is `stopping` to resume it later.
+    """
+    broken_off = exchanges.broken is not None or hasattr(sys, "last_value") or bool(stopping)
+    if member.rank == 0 and member.rounds >= MANY and not shown.was_other and not broken_off:
+        log.warning(
+            "%d rounds were trained and consensus() was never entered: what was evaluated or saved is "
+            "worker 0's own model, not the average of all. with optimizer.consensus(): evaluate and save",
+            member.rounds,
+        )

@@ -1,0 +1,101 @@
+"""What all workers do together, as rounds over point-to-point messages.
+
+Written like an algorithm, so that every transport and the simulation have them for free:
+an exact average, rows gathered from all, a broadcast from worker 0, a few numbers combined, and
+agreement on one complaint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+
+import torch
+from torch import Tensor
+
+from gossamer.compress import wire
+from gossamer.rounds.phase import Mail, Post, Round, blame
+
+PLAIN = 0  # the wire code of a bare vector
+
+
+def ring_mean(rank: int, n: int, v: Tensor) -> Round:
+    """Replace v by the exact average over all workers, the same bits everywhere.
+
+    Ring all-reduce (Patarasuk and Yuan 2009): each of n pieces travels once around to be summed
+    and once more to be shared, 2 (n-1)/n of the vector a worker in all.
+    """
+    pieces = list(v.tensor_split(n))
+    right, left = (rank + 1) % n, (rank - 1) % n
+    for p in range(n - 1):
+        arriving = pieces[(rank - p - 1) % n]
+        arriving.add_((yield from _pass_on(pieces[(rank - p) % n], right, left, arriving)))
+    pieces[(rank + 1) % n].div_(n)
+    yield from gather(rank, n, [*pieces[1:], pieces[0]])  # worker i has completed piece i + 1
+
+
+def summable(v: Tensor) -> Tensor:
+    """Return a copy to be averaged: in float32 at least, since many are added up."""
+    return v.to(torch.promote_types(v.dtype, torch.float32), copy=True)
+
+
+def gather(rank: int, n: int, rows: Sequence[Tensor]) -> Round:
+    """Fill in all rows, of which each worker brings its own; rows[i] has the same length everywhere."""
+    right, left = (rank + 1) % n, (rank - 1) % n
+    for p in range(n - 1):
+        arriving = rows[(rank - p - 1) % n]
+        arriving.copy_((yield from _pass_on(rows[(rank - p) % n], right, left, arriving)))
+
+
+def broadcast(rank: int, n: int, v: Tensor) -> Round:
+    """Replace v by worker 0's, along a binomial tree."""
+    for k in range((n - 1).bit_length()):
+        source, target = rank - (1 << k), rank + (1 << k)
+        if rank < 1 << k and target < n:
+            yield _post({target: v}, {})
+        elif 0 <= source < 1 << k:
+            inbox = yield _post({}, {source: v})
+            v.copy_(_open(inbox, source, v))
+        else:
+            yield Post({}, {})
+
+
+def combine(rank: int, n: int, v: Tensor, into: Callable[[Tensor, Tensor], Tensor]) -> Round:
+    """Replace a short v by what `into(mine, theirs)` makes of all workers', the same bits everywhere.
+
+    Along a binomial tree to worker 0 and back: few phases, while all of v travels in each.
+    """
+    for k in reversed(range((n - 1).bit_length())):
+        source, target = rank + (1 << k), rank - (1 << k)
+        if rank < 1 << k and source < n:
+            inbox = yield _post({}, {source: v})
+            v.copy_(into(v, _open(inbox, source, v)))
+        elif 0 <= target < 1 << k:
+            yield _post({target: v}, {})
+        else:
+            yield Post({}, {})
+    yield from broadcast(rank, n, v)
+
+
+def one_complaint(rank: int, n: int, complaint: Tensor) -> Round:
+    """Replace a uint8 text, zeros for none, by that of one worker that has one, the same for all."""
+    yield from combine(rank, n, complaint, lambda mine, theirs: mine if mine.any() else theirs)
+
+
+def _pass_on(piece: Tensor, right: int, left: int, like: Tensor) -> Generator[Post, Mail, Tensor]:
+    inbox = yield _post({right: piece}, {left: like})
+    return _open(inbox, left, like)
+
+
+def _post(send: Mail, like: Mail) -> Post:
+    sealed = {peer: wire.seal(PLAIN, [v]) for peer, v in send.items()}
+    return Post(sealed, {peer: _nbytes(v) for peer, v in like.items()})
+
+
+def _open(inbox: Mail, peer: int, like: Tensor) -> Tensor:
+    with blame(peer):
+        payload = wire.unseal(inbox[peer], PLAIN, _nbytes(like))
+    return wire.from_bytes(payload, like.dtype).view(like.shape).to(like.device)
+
+
+def _nbytes(v: Tensor) -> int:
+    return wire.HEADER.size + v.numel() * v.dtype.itemsize

@@ -1,0 +1,67 @@
+"""Several runs of one task, side by side."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gossamer.runs.config import Config
+from gossamer.runs.folder import RunFolder
+from gossamer.runs.run import resume, simulate, train
+
+log = logging.getLogger("gossamer")
+
+
+def compare(
+    configs: Mapping[str, Config],
+    out: str | Path,
+    *,
+    real: bool = False,
+    command: str | None = None,
+    watch: tuple[str, ...] = (),
+) -> list[Path]:
+    """Do runs one after another, each in a folder of its own; return the folders.
+
+    They are simulated, or `real` with worker processes. One that is there already is taken as it
+    is, or gone on with; so a comparison that was stopped can be started again, or be extended.
+    One that fails leaves its summary, and the others go on.
+    """
+    folders = {name: Path(out) / slug(name) for name in configs}
+    if len(set(folders.values())) < len(folders):
+        raise ValueError(f"two of the runs have the same name: {', '.join(configs)}")
+    if len({(config.task, config.model, config.data) for config in configs.values()}) > 1:
+        raise ValueError("runs that are compared must have one task, model and data")
+    for name, config in configs.items():
+        if RunFolder(folders[name]).exists():
+            RunFolder(folders[name]).config().require_unchanged(vars(_as_run(config, real=real)))
+    for name, config in configs.items():
+        summary = _one(_as_run(config, real=real), folders[name], command, watch)
+        if summary["status"] == "interrupted":
+            break
+    return [folder for folder in folders.values() if RunFolder(folder).exists()]
+
+
+def slug(name: str) -> str:
+    """Return a name that a folder can have."""
+    return re.sub(r"[^\w.=-]+", "-", name).strip("-.") or "run"
+
+
+def _as_run(config: Config, *, real: bool) -> Config:
+    return replace(config, simulated=not real)
+
+
+def _one(config: Config, folder: Path, command: str | None, watch: tuple[str, ...]) -> dict[str, Any]:
+    start = simulate if config.simulated else train
+    try:
+        if RunFolder(folder).exists():
+            return resume(folder, watch=watch)
+        return start(config, folder, command=command, watch=watch)
+    except Exception as error:
+        if RunFolder(folder).status() != "failed":  # something else than the run itself
+            raise
+        log.warning("%s failed: %s", folder.name, error)
+        return RunFolder(folder).summary()

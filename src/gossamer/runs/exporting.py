@@ -1,0 +1,54 @@
+"""The model that a run has come to: the average of all workers' models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from gossamer.runs.files import write_atomically
+from gossamer.runs.folder import RunFolder
+
+
+def export(run: str | Path, path: str | Path) -> int:
+    """Write the average of the workers' newest common checkpoint as a state_dict; return its step.
+
+    Floating-point tensors are averaged in float64; what is not, such as BatchNorm's counters, is
+    worker 0's, and so are buffers where the run says buffers="local".
+    """
+    folder, target = RunFolder(Path(run)), Path(path)
+    config = folder.config()
+    if target.suffix != ".safetensors":
+        raise ValueError(f"{target}: the model is written as safetensors; name a file that ends so")
+    if not target.absolute().parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {target.parent} to write {target.name} to")
+    held = [set(folder.checkpoints.steps(rank)) for rank in range(config.workers)]
+    common = set.intersection(*held)
+    if not common:
+        raise FileNotFoundError(
+            f"{folder.path} has no checkpoint of all {config.workers} workers; where they ran on several "
+            f"machines, bring their checkpoint folders together first"
+        )
+    step = max(common)
+    states = [folder.checkpoints.load(step, rank) for rank in range(config.workers)]
+    trained = set(states[0]["trained"])
+    model = {
+        name: _mean([state["model"][name] for state in states])
+        if name in trained or config.buffers == "average"
+        else value.clone()
+        for name, value in states[0]["model"].items()
+    }
+    note = {"step": step, "task": config.task, "run": config.label, "workers": config.workers}
+    # one entry: safetensors writes several in another order each time, and equal models should be equal files
+    text = {"gossamer": json.dumps(note)}
+    write_atomically(target, lambda part: part.write_bytes(save(model, metadata=text)))
+    return step
+
+
+def _mean(values: list[Tensor]) -> Tensor:
+    if not values[0].is_floating_point():
+        return values[0].clone()
+    return torch.stack([value.double() for value in values]).mean(0).to(values[0].dtype)

@@ -1,0 +1,105 @@
+"""Those who may watch a run: a progress line, TensorBoard, Weights & Biases, MLflow."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gossamer._suggest import unknown_name
+from gossamer.runs.config import Config
+from gossamer.runs.training.loop import Watcher
+from gossamer.runs.training.timetable import Plan
+from gossamer.tasks import Task
+
+
+class Scalars:
+    """Hands every number of a line, under its name, to somebody who keeps curves."""
+
+    def __init__(self, write: Callable[[str, float, int], object], close: Callable[[], object]) -> None:
+        self._write, self._close = write, close
+
+    def start(self, step: int, plan: Plan) -> None:
+        """Begin."""
+
+    def line(self, line: dict[str, Any]) -> None:
+        """Write what is in a line."""
+        for name, value in numbers(line).items():
+            self._write(name, value, line["step"])
+
+    def end(self, status: str) -> None:
+        """Finish."""
+        self._close()
+
+
+def numbers(line: dict[str, Any]) -> dict[str, float]:
+    """Return the numbers of a metrics line by names such as "train/loss" and "average/accuracy"."""
+    found: dict[str, float] = {}
+    for name, value in line.items():
+        if isinstance(value, dict):
+            found |= {f"{name}/{inner}": float(v) for inner, v in value.items() if v is not None}
+        elif isinstance(value, (int, float)) and name != "step":
+            found[f"{line['kind']}/{name}"] = float(value)
+    return found
+
+
+def _progress(folder: Path, config: Config, task: Task) -> Watcher:
+    from gossamer.runs.loggers.progress import ProgressLine  # noqa: PLC0415 - an optional dependency
+
+    return ProgressLine(config, task)
+
+
+def _tensorboard(folder: Path, config: Config, task: Task) -> Watcher:
+    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an optional dependency
+
+    writer = SummaryWriter(str(folder / "tensorboard"))
+    return Scalars(writer.add_scalar, writer.close)
+
+
+def _wandb(folder: Path, config: Config, task: Task) -> Watcher:
+    import wandb  # noqa: PLC0415 - an optional dependency
+
+    run = wandb.init(project="gossamer", name=folder.name, dir=str(folder), config=asdict(config))
+    return Scalars(lambda name, value, step: run.log({name: value}, step=step), run.finish)
+
+
+def _mlflow(folder: Path, config: Config, task: Task) -> Watcher:
+    import mlflow  # noqa: PLC0415 - an optional dependency
+
+    mlflow.start_run(run_name=folder.name)
+    mlflow.log_params({name: str(value) for name, value in asdict(config).items()})
+    return Scalars(lambda name, value, step: mlflow.log_metric(_plain(name), value, step), mlflow.end_run)
+
+
+WATCHERS: dict[str, Callable[[Path, Config, Task], Watcher]] = {
+    "progress": _progress,
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+    "mlflow": _mlflow,
+}
+
+
+NEEDED = {"progress": ("rich", "cli"), "tensorboard": ("tensorboard",) * 2}
+
+
+def require_watchers(names: tuple[str, ...]) -> None:
+    """Raise a ValueError for an unknown watcher, or one that is not installed, before a run begins."""
+    for name in names:
+        if name not in WATCHERS:
+            raise unknown_name("watcher", name, WATCHERS)
+        package, extra = NEEDED.get(name, (name, name))
+        if package not in sys.modules and importlib.util.find_spec(package) is None:
+            raise ValueError(f"--{name} needs {package}: pip install 'gossamer[{extra}]'")
+
+
+def make_watchers(names: tuple[str, ...], folder: Path, config: Config, task: Task) -> list[Watcher]:
+    """Return the watchers of these names."""
+    return [WATCHERS[name](folder, config, task) for name in names]
+
+
+def _plain(name: str) -> str:
+    """Return a name without what MLflow refuses in one."""
+    return "".join(c if c.isalnum() or c in "_-./ " else "_" for c in name)

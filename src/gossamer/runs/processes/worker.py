@@ -1,0 +1,59 @@
+"""One worker of a run over a network."""
+
+from __future__ import annotations
+
+import os
+
+from gossamer.lab.namespaces import LAB
+from gossamer.runs.config import Config
+from gossamer.runs.folder import RunFolder
+from gossamer.runs.loggers.loggers import make_watchers
+from gossamer.runs.summary import description, results
+from gossamer.runs.training.crew import Distributed
+from gossamer.runs.training.loop import Loop, Watcher
+from gossamer.runs.training.stop import Stop, margin
+from gossamer.runs.training.timetable import Plan
+from gossamer.tasks import Sampler, Task
+from gossamer.transport import Transport
+
+
+def train_worker(
+    folder: RunFolder,
+    config: Config,
+    rank: int,
+    *,
+    resume: bool = False,
+    at_step: int | None = None,
+    watch: tuple[str, ...] = (),
+    command: str = "",
+    transport: Transport | None = None,
+) -> str:
+    """Train as one of the run's workers; return how it ended."""
+    stop = Stop(folder.path, margin(config))
+    with stop.listening():
+        task = config.make_task()
+        sampler = make_sampler(config, task)
+        crew = Distributed(config, task, sampler, rank, transport)
+        folder.fill(config, command)
+        loop = Loop(crew, config, Plan.of(config, sampler), folder)
+        if resume:
+            loop.resume(at_step)
+        known = description(loop, task, sampler) | {"clock": "measured", "network": os.environ.get(LAB)}
+        watchers: list[Watcher] = []
+        if rank == 0:
+            folder.write("summary.json", known)
+            watchers = make_watchers(watch, folder.path, config, task)
+        status = loop.run(watchers, stop.at)
+        known |= results(loop, known["parameters"], status)
+        if rank == 0:
+            folder.write("summary.json", known)
+            Stop.clear(folder.path)
+        crew.optimizer.close()
+    return status
+
+
+def make_sampler(config: Config, task: Task) -> Sampler:
+    """Return who trains on what."""
+    return Sampler(
+        config.partition, len(task.train), config.workers, config.batch_size, config.seed, task.labels
+    )

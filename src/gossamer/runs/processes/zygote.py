@@ -1,0 +1,218 @@
+"""The process from which a run's workers are forked: `python -m gossamer.runs.processes.zygote FOLDER ...`.
+
+It imports torch and reads the data once, for all of them. It ends them when one has failed, when it
+is told to, and when whoever has started it is gone; and they end when it is gone itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import torch
+from torch.nn import Parameter
+
+from gossamer._node.interrupts import SIGNALS
+from gossamer.errors import Diverged, PeerError, TheoryWarning
+from gossamer.lab.namespaces import NAMESPACES, enter
+from gossamer.runs.config import Config
+from gossamer.runs.folder import RunFolder
+from gossamer.runs.processes.failures import is_explained, message
+from gossamer.runs.processes.worker import train_worker
+from gossamer.tasks import TASKS
+
+GRACE = 5.0  # seconds for the others to notice that a worker has failed
+LONGEST = 30_000  # characters of a traceback
+
+
+@dataclass
+class Child:
+    """A worker process."""
+
+    rank: int
+    pid: int
+    notes: int  # the end of a pipe through which it tells what went wrong
+    code: int | None = None
+    ended: bool = False  # by us
+
+    def poll(self) -> None:
+        """See whether it has ended."""
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if pid else None
+
+    def note(self) -> dict[str, Any] | None:
+        """Return what it says went wrong, or what its end looked like; None if all went well."""
+        with os.fdopen(self.notes, "rb") as pipe:
+            text = pipe.read()
+        if text:
+            return json.loads(text)  # type: ignore[no-any-return]  # a dict, see `failure`
+        if not self.code:
+            return None
+        killed = self.code < 0
+        end = f"was killed by {signal.Signals(-self.code).name}" if killed else f"ended with code {self.code}"
+        return {"rank": self.rank, "message": end, "killed": True, "consequence": self.ended}
+
+
+@dataclass
+class Family:
+    """The workers, and how often they were told to stop."""
+
+    children: list[Child] = field(default_factory=list)
+    told: int = 0
+
+    def hear(self, number: int, frame: FrameType | None) -> None:
+        """Pass a wish to stop on; a second one ends them at once."""
+        self.told += 1
+        self.send(number if self.told == 1 else signal.SIGKILL)
+
+    def send(self, number: int) -> None:
+        """Send a signal to those that are there."""
+        for child in self.children:
+            if child.code is None:
+                child.ended = number == signal.SIGKILL
+                os.kill(child.pid, number)
+
+    def wait(self) -> None:
+        """Wait for all; if one fails, the others get a few seconds to end by themselves."""
+        failed_at: float | None = None
+        while any(child.code is None for child in self.children):
+            time.sleep(0.02)
+            for child in self.children:
+                child.poll()
+            if failed_at is None and any(child.code for child in self.children):
+                failed_at = time.monotonic()
+            if failed_at is not None and time.monotonic() - failed_at > GRACE:
+                self.send(signal.SIGKILL)
+
+
+def main() -> None:
+    """Fork the workers, and write what they say went wrong to a pipe, as JSON lines."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--notes", type=int, required=True)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--at-step", type=int)
+    parser.add_argument("--watch", nargs="*", default=[])
+    given = parser.parse_args()
+    warnings.simplefilter("ignore", TheoryWarning)  # whoever has started this has been told
+    family = Family()
+    for number in SIGNALS:
+        signal.signal(number, family.hear)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    try:
+        _warm_up(RunFolder(given.folder).config())
+    except Exception as error:  # noqa: BLE001 - whoever has started this shows it
+        _tell(given.notes, [failure(0, error)])
+        return
+    if family.told:
+        return
+    alive, _held = os.pipe()  # closes when this process ends, however it ends
+    for rank in range(int(os.environ["WORLD_SIZE"])):
+        family.children.append(_fork(rank, given, alive, _held))
+    threading.Thread(target=_end_with_parent, args=(family,), daemon=True).start()
+    family.wait()
+    _tell(given.notes, [note for child in family.children if (note := child.note())])
+
+
+def _warm_up(config: Config) -> None:
+    """Do once what every worker would do, as long as nothing but torch and we are at work.
+
+    A user's file is left to the workers: it may start threads, and forks of such processes hang.
+    """
+    torch.set_num_threads(1)  # no threads that a fork would lose
+    if config.task in TASKS:
+        config.make_task()  # kept for the workers
+    config.make_optimizer([Parameter(torch.zeros(1))])  # torch imports half of itself for the first one
+
+
+def failure(rank: int, error: BaseException) -> dict[str, Any]:
+    """Return what went wrong as plain data."""
+    return {
+        "rank": rank,
+        "message": message(error),
+        "traceback": "".join(traceback.format_exception(error))[-LONGEST:],
+        "consequence": isinstance(error, PeerError),
+        "diverged": isinstance(error, Diverged),
+        "explained": is_explained(error),
+    }
+
+
+def _fork(rank: int, given: argparse.Namespace, alive: int, held: int) -> Child:
+    """Fork a worker and return it."""
+    ours, theirs = os.pipe()
+    sys.stdout.flush()
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the worker listens by itself
+    pid = os.fork()
+    if pid == 0:
+        for fd in (ours, held, given.notes):
+            os.close(fd)
+        os.dup2(alive, 0)
+        _work(rank, given, theirs)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    os.close(theirs)
+    return Child(rank, pid, ours)
+
+
+def _work(rank: int, given: argparse.Namespace, notes: int) -> NoReturn:
+    """Be a worker, and end with it."""
+    if NAMESPACES in os.environ:
+        enter(os.environ[NAMESPACES].split()[rank])
+    threading.Thread(target=_end_with_nursery, daemon=True).start()
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    folder = RunFolder(given.folder)
+    if rank:
+        log = os.open(folder.log_path(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+    try:
+        watch = tuple(given.watch)
+        train_worker(folder, folder.config(), rank, resume=given.resume, at_step=given.at_step, watch=watch)
+    except KeyboardInterrupt:
+        os._exit(130)  # the user wants it at once: no goodbyes
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whoever has started this shows it
+        _tell(notes, [failure(rank, error)])
+        os._exit(1)
+    _leave()
+
+
+def _leave() -> NoReturn:
+    """End this process without taking torch apart, which takes a second for every worker."""
+    atexit._run_exitfuncs()  # noqa: SLF001 - as multiprocessing ends the processes that it has forked
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _tell(pipe: int, notes: list[dict[str, Any]]) -> None:
+    """Write notes to a pipe, not to a file: the disk may be full."""
+    with os.fdopen(pipe, "w") as file:
+        file.writelines(json.dumps(note) + "\n" for note in notes)
+
+
+def _end_with_parent(family: Family) -> None:
+    os.read(0, 1)  # returns when the other end is closed
+    family.send(signal.SIGKILL)
+    os._exit(1)
+
+
+def _end_with_nursery() -> None:
+    os.read(0, 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
+    _leave()

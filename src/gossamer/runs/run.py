@@ -1,0 +1,151 @@
+"""The Python twins of `gossamer train` and `gossamer simulate`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gossamer.errors import Diverged
+from gossamer.network import seconds
+from gossamer.network.clock import Clock
+from gossamer.runs.config import Config
+from gossamer.runs.files import json_safe
+from gossamer.runs.folder import RunFolder
+from gossamer.runs.loggers.loggers import make_watchers, require_watchers
+from gossamer.runs.processes.launch import launch
+from gossamer.runs.processes.worker import make_sampler, train_worker
+from gossamer.runs.summary import description, mark_failed, results
+from gossamer.runs.training.crew import Simulated
+from gossamer.runs.training.learner import own_randomness
+from gossamer.runs.training.loop import Loop
+from gossamer.runs.training.stop import Stop
+from gossamer.runs.training.timetable import Plan
+
+
+def train(
+    config: Config, out: str | Path, *, command: str | None = None, watch: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Train with real worker processes; return the summary.
+
+    Under torchrun this process is one of the workers; otherwise it starts them all, here.
+    """
+    if config.make_network() is not None:
+        raise ValueError("a bandwidth, latency or network can only be modelled: use gossamer simulate")
+    require_watchers(watch)
+    folder, said = RunFolder(Path(out)), command or shlex.join(sys.argv)
+    if not under_torchrun() or os.environ["RANK"] == "0":
+        folder.create(config, said)
+    return _train(folder, config, watch, said, resume=False, at_step=None)
+
+
+def simulate(
+    config: Config, out: str | Path, *, command: str | None = None, watch: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Train with all workers in this process, on a modelled network if there is one; return the summary."""
+    require_watchers(watch)
+    folder = RunFolder(Path(out))
+    config = replace(config, simulated=True)
+    folder.create(config, command or shlex.join(sys.argv))
+    return _simulate(folder, config, watch, resume=False, at_step=None)
+
+
+def resume(
+    out: str | Path,
+    *,
+    at_step: int | None = None,
+    watch: tuple[str, ...] = (),
+    settings: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Go on with a run that was stopped, or killed, where it was; return the summary.
+
+    `settings` are those one insists on; only `keep` and `deadline` may differ from the run's own.
+    """
+    folder = RunFolder(Path(out))
+    config = folder.config()
+    config.require_unchanged(settings or {})
+    config = replace(config, **(settings or {}))
+    require_watchers(watch)
+    if folder.status() in ("finished", "diverged"):  # it would end the same way
+        if at_step is not None:
+            raise ValueError(
+                f"the run in {folder.path} has {folder.status()}: there is nothing to go on with"
+            )
+        return folder.summary()
+    if not under_torchrun() or os.environ["RANK"] == "0":
+        folder.write_config(config)
+    if config.simulated:
+        return _simulate(folder, config, watch, resume=True, at_step=at_step)
+    return _train(folder, config, watch, "", resume=True, at_step=at_step)
+
+
+def under_torchrun() -> bool:
+    """Return whether this process is one of several that a launcher has started."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def _train(
+    folder: RunFolder,
+    config: Config,
+    watch: tuple[str, ...],
+    command: str,
+    *,
+    resume: bool,
+    at_step: int | None,
+) -> dict[str, Any]:
+    if not under_torchrun():
+        with folder.held():
+            launch(folder, resume=resume, at_step=at_step, watch=watch)
+        return folder.summary()
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if size != config.workers:
+        raise ValueError(f"the launcher has started {size} workers, the run has {config.workers}")
+    if rank == 0:
+        Stop.clear(folder.path)
+    try:
+        train_worker(folder, config, rank, resume=resume, at_step=at_step, watch=watch, command=command)
+    except Exception as error:
+        if rank == 0:
+            status = "diverged" if isinstance(error, Diverged) else "failed"
+            mark_failed(folder, status, f"{type(error).__name__}: {error}")
+        raise
+    return folder.summary() if rank == 0 else {}
+
+
+def _simulate(
+    folder: RunFolder, config: Config, watch: tuple[str, ...], *, resume: bool, at_step: int | None
+) -> dict[str, Any]:
+    with folder.held():
+        try:
+            with own_randomness():
+                return _simulated(folder, config, watch, resume=resume, at_step=at_step)
+        except BaseException as error:
+            mark_failed(folder, "failed", f"{type(error).__name__}: {error}")
+            raise
+
+
+def _simulated(
+    folder: RunFolder, config: Config, watch: tuple[str, ...], *, resume: bool, at_step: int | None
+) -> dict[str, Any]:
+    links = config.make_network()
+    compute = None if config.compute is None else seconds(config.compute)
+    task = config.make_task()
+    sampler = make_sampler(config, task)
+    crew = Simulated(config, task, sampler, Clock(links) if links else None, compute)
+    loop = Loop(crew, config, Plan.of(config, sampler), folder)
+    if resume:
+        loop.resume(at_step)
+    known = description(loop, task, sampler) | {"clock": "modelled", "network": str(links) if links else None}
+    folder.write("summary.json", known)
+    Stop.clear(folder.path)
+    stop = Stop(folder.path, margin=0)
+    with stop.listening():
+        status = loop.run(make_watchers(watch, folder.path, config, task), stop.at)
+    Stop.clear(folder.path)
+    known = json_safe(known | results(loop, known["parameters"], status) | {"error": loop.error})
+    folder.write("summary.json", known)
+    return known  # type: ignore[no-any-return]  # a dict stays a dict

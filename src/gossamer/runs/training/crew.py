@@ -1,0 +1,241 @@
+"""The workers of a run that live in this process: one of them over a network, or all, simulated.
+
+The loop that trains them is the same. It reaches the others through rounds, which a crew drives.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer._doors.decentralize import decentralize
+from gossamer._doors.optimizer import DecentralizedOptimizer
+from gossamer._doors.simulation import Simulation
+from gossamer.algorithms import Algorithm
+from gossamer.network.clock import Clock
+from gossamer.rounds.collectives import gather, one_complaint, ring_mean, summable
+from gossamer.rounds.drive import lockstep
+from gossamer.rounds.phase import Post, Round
+from gossamer.runs.config import Config
+from gossamer.runs.training.learner import Session
+from gossamer.tasks import Sampler, Task
+from gossamer.transport import Transport, run
+
+COMPLAINT = 2000  # bytes
+MODEL = ("parameters", "buffers")  # what an optimizer's state has of the model
+
+
+class Crew(ABC):
+    """Workers of this process, and the way to all others."""
+
+    sessions: list[Session]
+    n: int  # all workers
+    seconds: float  # that training has taken, without evaluations and checkpoints
+    sent: list[Counter[int]]  # bytes by receiver, of every worker here
+    sent_evaluating: list[int]  # bytes, of every worker here
+    sent_besides: list[int]  # bytes of all that is not training, of every worker here
+
+    @property
+    @abstractmethod
+    def algorithm(self) -> Algorithm:
+        """The algorithm, with the gamma that is used."""
+
+    @abstractmethod
+    def step(self, step: int, lr: float) -> list[float]:
+        """Do one step and its round on every worker here; return their losses."""
+
+    @abstractmethod
+    def drive(self, rounds: list[Round], name: str) -> list[int]:
+        """Run a round, one a worker here, together with all other workers; return the bytes sent by each."""
+
+    @abstractmethod
+    def state_of(self, index: int) -> Any:  # noqa: ANN401 - a tree of tensors and numbers
+        """Return the optimizer's and the algorithm's state of a worker here."""
+
+    @abstractmethod
+    def load_state_of(self, index: int, state: Any) -> None:  # noqa: ANN401
+        """Take it up again."""
+
+    def time_state(self) -> dict[str, Any]:
+        """Return what is known of the time."""
+        return {"seconds": self.seconds}
+
+    def load_time_state(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.seconds = state["seconds"]
+
+    def _drive(self, rounds: list[Round], name: str) -> None:
+        sent = self.drive(rounds, name)
+        self.sent_besides = [a + b for a, b in zip(self.sent_besides, sent, strict=True)]
+
+    def means(self, vectors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the exact average over all workers of a vector each, once a worker here."""
+        totals = [summable(v) for v in vectors]
+        rounds = [ring_mean(s.rank, self.n, total) for s, total in zip(self.sessions, totals, strict=True)]
+        self._drive(rounds, "average of all workers")
+        return [total.to(v.dtype) for total, v in zip(totals, vectors, strict=True)]
+
+    def gathered(self, rows: Sequence[Sequence[float]]) -> list[list[float]]:
+        """Return all workers' rows of numbers, given the rows of those here."""
+        tables = [torch.zeros(self.n, len(row), dtype=torch.float64) for row in rows]
+        for session, table, row in zip(self.sessions, tables, rows, strict=True):
+            table[session.rank] = torch.tensor(row, dtype=torch.float64)
+        pairs = zip(self.sessions, tables, strict=True)
+        self._drive([gather(s.rank, self.n, list(table)) for s, table in pairs], "numbers of all workers")
+        return tables[0].tolist()
+
+    def one_complaint(self, complaints: Sequence[str]) -> str:
+        """Return one worker's complaint, the same for all, or "" if nobody has any."""
+        texts = [torch.zeros(COMPLAINT, dtype=torch.uint8) for _ in complaints]
+        for text, complaint in zip(texts, complaints, strict=True):
+            encoded = complaint.encode()[:COMPLAINT]
+            text[: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8)
+        pairs = zip(self.sessions, texts, strict=True)
+        self._drive([one_complaint(s.rank, self.n, text) for s, text in pairs], "complaints")
+        return bytes(texts[0].tolist()).rstrip(b"\0").decode(errors="replace")
+
+
+class Distributed(Crew):
+    """One worker of a run over a network."""
+
+    def __init__(
+        self, config: Config, task: Task, sampler: Sampler, rank: int, transport: Transport | None
+    ) -> None:
+        self.sessions = [Session(config, task, sampler, rank)]
+        self.optimizer: DecentralizedOptimizer = decentralize(
+            self.sessions[0].optimizer,
+            self.sessions[0].model,
+            topology=config.make_topology(),
+            algorithm=config.make_algorithm(),
+            every=config.every,
+            overlap=config.overlap,
+            buffers=config.buffers,  # type: ignore[arg-type]  # checked by Config
+            seed=config.seed,
+            deadline=config.deadline,
+            transport=transport,
+        )
+        self.n, self.seconds = self.optimizer.transport.size, 0.0
+        self.sent, self.sent_evaluating, self.sent_besides = [self.optimizer.sent], [0], [0]
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm, with the gamma that is used."""
+        return self.optimizer.algorithm
+
+    def step(self, step: int, lr: float) -> list[float]:
+        """Do one step and one round with the neighbours."""
+        began = time.perf_counter()
+        loss = self.sessions[0].backward(step, lr)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.seconds += time.perf_counter() - began
+        return [loss]
+
+    def drive(self, rounds: list[Round], name: str) -> list[int]:
+        """Run this worker's round."""
+        with torch.no_grad():
+            return [run(rounds[0], self.optimizer.transport, name)]
+
+    def state_of(self, index: int) -> Any:  # noqa: ANN401
+        """Return the optimizer's and the algorithm's state, without the model, which is saved by itself."""
+        state = self.optimizer.state_dict()
+        kept = {name: value for name, value in state["gossamer"].items() if name not in MODEL}
+        return {**state, "gossamer": kept}
+
+    def load_state_of(self, index: int, state: Any) -> None:  # noqa: ANN401
+        """Take it up again."""
+        self.optimizer.load_state_dict(state)
+
+
+class Simulated(Crew):
+    """All workers of a run, in this process."""
+
+    def __init__(
+        self,
+        config: Config,
+        task: Task,
+        sampler: Sampler,
+        clock: Clock | None = None,
+        compute: float | None = None,
+    ) -> None:
+        self.sessions = [Session(config, task, sampler, rank) for rank in range(config.workers)]
+        if len({id(session.model) for session in self.sessions}) < config.workers:
+            raise ValueError("the task's model() must make a new model every time it is called")
+        for session in self.sessions[1:]:  # as worker 0's values are broadcast over a network
+            session.model.load_state_dict(self.sessions[0].model.state_dict())
+        optimizers = iter([session.optimizer for session in self.sessions])
+        self.simulation = Simulation(
+            [session.parameters for session in self.sessions],
+            config.make_topology(),
+            config.make_algorithm(),
+            gradient=self._gradient,
+            optimizer=lambda _: next(optimizers),
+            every=config.every,
+            overlap=config.overlap,
+            seed=config.seed,
+        )
+        self.n, self.seconds = config.workers, 0.0
+        self.sent = [Counter() for _ in range(self.n)]
+        self.sent_evaluating, self.sent_besides = [0] * self.n, [0] * self.n
+        self._losses: list[float] = []
+        self._lr = config.lr
+        self._clock, self._compute, self._overlap = clock, compute, config.overlap
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm, with the gamma that is used."""
+        return self.simulation.algorithm
+
+    def step(self, step: int, lr: float) -> list[float]:
+        """Do one step of all workers; their time is that of one of them, or the clock's."""
+        self._losses, self._lr = [], lr
+        phases: list[Sequence[Post]] = []
+        began = time.perf_counter()
+        self.simulation.step(phases.append)
+        compute = self._compute if self._compute is not None else (time.perf_counter() - began) / self.n
+        for posts in phases:
+            for sent, post in zip(self.sent, posts, strict=True):
+                sent.update({peer: message.numel() for peer, message in post.send.items()})
+        self.seconds += compute if self._clock is None else self._time_passed(self._clock, phases, compute)
+        return self._losses
+
+    def drive(self, rounds: list[Round], name: str) -> list[int]:
+        """Run all workers' rounds in lockstep."""
+        with torch.no_grad():
+            return lockstep(rounds)
+
+    def state_of(self, index: int) -> Any:  # noqa: ANN401
+        """Return a worker's optimizer and algorithm state."""
+        member = self.simulation.members[index].state_dict()
+        kept = {name: value for name, value in member.items() if name not in MODEL}
+        return {"optimizer": self.simulation.optimizers[index].state_dict(), "member": kept}
+
+    def load_state_of(self, index: int, state: Any) -> None:  # noqa: ANN401
+        """Take it up again."""
+        self.simulation.members[index].load_state_dict(state["member"])
+        self.simulation.optimizers[index].load_state_dict(state["optimizer"])
+
+    def time_state(self) -> dict[str, Any]:
+        """Return what is known of the time, the clock's included."""
+        return super().time_state() | ({} if self._clock is None else {"clock": self._clock.state()})
+
+    def load_time_state(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        super().load_time_state(state)
+        if self._clock is not None:
+            self._clock.load_state(state["clock"])
+
+    def _time_passed(self, clock: Clock, phases: list[Sequence[Post]], compute: float) -> float:
+        """Return how long the network makes a step."""
+        before = clock.now
+        clock.step(phases, compute, overlap=self._overlap)
+        return clock.now - before
+
+    def _gradient(self, rank: int, parameters: dict[str, Any], step: int) -> None:
+        self._losses.append(self.sessions[rank].backward(step, self._lr))

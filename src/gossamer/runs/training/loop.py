@@ -1,0 +1,232 @@
+"""The training loop: the same for one worker among many and for all of them simulated."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+import torch
+
+from gossamer.errors import Diverged, GossamerError
+from gossamer.rounds.collectives import broadcast
+from gossamer.runs.config import Config
+from gossamer.runs.files import MetricsFile, free_space
+from gossamer.runs.folder import RunFolder
+from gossamer.runs.training.checkpoint import DamagedCheckpoint
+from gossamer.runs.training.crew import Crew
+from gossamer.runs.training.evaluate import Evaluation, evaluate
+from gossamer.runs.training.timetable import Plan
+
+CANDIDATES = 64  # checkpoints that worker 0 offers to go on from
+Status = Literal["finished", "interrupted", "diverged", "failed"]
+
+
+class Watcher(Protocol):
+    """Whoever wants to know how a run goes: a progress bar, TensorBoard, ..."""
+
+    def start(self, step: int, plan: Plan) -> None:
+        """Hear at which step the run begins."""
+
+    def line(self, line: dict[str, Any]) -> None:
+        """Hear what has been written to the first worker's metrics."""
+
+    def end(self, status: str) -> None:
+        """Hear how it has ended."""
+
+
+class Loop:
+    """A crew, its time-table, and the folder it writes to; `run` trains."""
+
+    def __init__(self, crew: Crew, config: Config, plan: Plan, folder: RunFolder) -> None:
+        self.crew, self.config, self.plan, self.folder = crew, config, plan, folder
+        self.step = 0
+        self.evaluation: Evaluation | None = None
+        self.error: str | None = None
+        self.train_loss: float | None = None  # of the workers here, at the last line
+        self._files: list[MetricsFile] = []
+        self._losses: list[list[float]] = []
+
+    def run(self, watchers: list[Watcher], stop_at: Callable[[int], int | None]) -> Status:
+        """Train until the end, or until the step that `stop_at(step)` names; return how it ended."""
+        ranks = [session.rank for session in self.crew.sessions]
+        self._files = [MetricsFile(self.folder.path, rank, self.step) for rank in ranks]
+        for watcher in watchers:
+            watcher.start(self.step, self.plan)
+        status: Status = "failed"
+        try:
+            status = self._train(watchers, stop_at)
+        except Diverged as error:
+            status, self.error = "diverged", str(error)
+            lines = [{"kind": "diverged", **self._when(i), "error": str(error)} for i in range(len(ranks))]
+            self._tell(watchers, lines)
+            if len(ranks) < self.crew.n:  # the others must not wait for this worker
+                raise
+        finally:
+            for file in self._files:
+                file.close()
+            for watcher in watchers:
+                watcher.end(status)
+        return status
+
+    def _train(self, watchers: list[Watcher], stop_at: Callable[[int], int | None]) -> Status:
+        while self.step < self.plan.steps:
+            lr = self.plan.lr(self.step)
+            self._losses.append(self.crew.step(self.step, lr))
+            self.step += 1
+            if self.plan.logs(self.step):
+                self._tell(watchers, self._train_lines(lr))
+            if self.plan.evaluates(self.step):
+                self.evaluation = evaluate(self.crew)
+                self._tell(watchers, self._evaluation_lines(self.evaluation))
+            wanted = stop_at(self.step)
+            last = wanted is not None and self.step >= wanted
+            if last or self.plan.saves(self.step):
+                self.save()
+            if last and self.step < self.plan.steps:
+                return "interrupted"
+        return "finished"
+
+    def save(self) -> None:
+        """Write a checkpoint on every worker; if one cannot, all stop with its complaint."""
+        complaints = [self._save_one(index) for index in range(len(self.crew.sessions))]
+        complaint = self.crew.one_complaint(complaints)
+        if complaint:
+            raise GossamerError(f"{complaint}; {self._remedy}")
+        for session in self.crew.sessions:  # only now: before, another worker might have failed
+            self.folder.checkpoints.prune(session.rank, self.config.keep)
+
+    def resume(self, at_step: int | None = None) -> None:
+        """Go on from the newest step that all workers hold, or the given one; from 0 if there is none."""
+        common = self._common_steps()
+        if at_step is not None:
+            if at_step not in common:
+                raise ValueError(f"not all workers hold a checkpoint of step {at_step}; they hold {common}")
+            common = [step for step in common if step <= at_step]
+        if not common:
+            self._forget_later()
+            return
+        complaints, states = [], []
+        for session in self.crew.sessions:
+            try:
+                states.append(self.folder.checkpoints.load(common[0], session.rank))
+                complaints.append("")
+            except DamagedCheckpoint as error:
+                complaints.append(str(error))
+        complaint = self.crew.one_complaint(complaints)
+        if complaint:
+            raise DamagedCheckpoint(self._offer(complaint, common[1:]))
+        for index, state in enumerate(states):
+            self._load_one(index, state)
+        self.step = common[0]
+        self._forget_later()
+
+    def _forget_later(self) -> None:
+        """Remove checkpoints that not all workers have: they would be taken for the newest."""
+        for session in self.crew.sessions:
+            self.folder.checkpoints.forget_after(self.step, session.rank)
+
+    @property
+    def _remedy(self) -> str:
+        return f"earlier checkpoints are untouched: make room and go on with {self._resume_command}"
+
+    @property
+    def _resume_command(self) -> str:
+        command = "simulate" if self.config.simulated else "train"
+        return f"gossamer {command} --resume {shlex.quote(str(self.folder.path))}"
+
+    def _offer(self, complaint: str, older: list[int]) -> str:
+        if not older:
+            return f"{complaint}; there is no older one: start again with another --out"
+        more = f"that of step {older[0]} can be taken instead"
+        return f"{complaint}; {more}: {self._resume_command} --at-step {older[0]}"
+
+    def _save_one(self, index: int) -> str:
+        """Write a worker's checkpoint; return what went wrong, or nothing."""
+        session = self.crew.sessions[index]
+        state = {
+            "model": dict(session.model.state_dict()),
+            "unsaved buffers": session.unsaved_buffers,
+            "trained": [name for name, _ in session.model.named_parameters(remove_duplicate=False)],
+            "optimizer": self.crew.state_of(index),
+            "first loss": session.first_loss,
+            "train loss": self.train_loss,
+            "time": self.crew.time_state(),
+            "sent": dict(self.crew.sent[index]),
+            "sent evaluating": self.crew.sent_evaluating[index],
+            "losses": [losses[index] for losses in self._losses],
+        }
+        try:
+            self.folder.checkpoints.save(self.step, session.rank, state)
+        except OSError as error:
+            where = self.folder.path
+            return f"worker {session.rank} could not save step {self.step}: {error} ({free_space(where)})"
+        return ""
+
+    def _load_one(self, index: int, state: dict[str, Any]) -> None:
+        session = self.crew.sessions[index]
+        session.model.load_state_dict(state["model"])
+        self.crew.load_state_of(index, state["optimizer"])
+        for name, buffer in session.unsaved_buffers.items():
+            buffer.copy_(state["unsaved buffers"][name])
+        session.first_loss, self.train_loss = state["first loss"], state["train loss"]
+        self.crew.load_time_state(state["time"])
+        self.crew.sent[index].clear()
+        self.crew.sent[index].update(state["sent"])
+        self.crew.sent_evaluating[index] = state.get("sent evaluating", 0)  # older ones have none
+        losses = [[loss] for loss in state["losses"]]
+        before = self._losses or [[] for _ in losses]
+        self._losses = [a + b for a, b in zip(before, losses, strict=True)]
+
+    def _common_steps(self) -> list[int]:
+        """Return the steps that all workers hold, newest first: worker 0 offers, all tell what they have."""
+        offers, held = [], []
+        for session in self.crew.sessions:
+            own = self.folder.checkpoints.steps(session.rank)
+            held.append(set(own))
+            offer = torch.full((CANDIDATES,), -1, dtype=torch.int64)
+            offer[: len(own)] = torch.tensor(own[:CANDIDATES], dtype=torch.int64)
+            offers.append(offer)
+        pairs = zip(self.crew.sessions, offers, strict=True)
+        self.crew.drive([broadcast(s.rank, self.crew.n, offer) for s, offer in pairs], "steps to go on from")
+        steps = [int(step) for step in offers[0]]
+        table = self.crew.gathered([[float(step in mine) for step in steps] for mine in held])
+        return [step for i, step in enumerate(steps) if step >= 0 and all(row[i] for row in table)]
+
+    def _tell(self, watchers: list[Watcher], lines: list[dict[str, Any]]) -> None:
+        try:
+            for file, line in zip(self._files, lines, strict=True):
+                file.write(line)
+        except OSError as error:
+            raise GossamerError(f"the metrics could not be written: {error}; {self._remedy}") from error
+        for watcher in watchers:
+            watcher.line(lines[0])
+
+    def _train_lines(self, lr: float) -> list[dict[str, Any]]:
+        means = [sum(losses) / len(losses) for losses in zip(*self._losses, strict=True)]
+        self._losses = []
+        self.train_loss = sum(means) / len(means)
+        return [
+            {"kind": "train", **self._when(index), "loss": loss, "lr": lr} for index, loss in enumerate(means)
+        ]
+
+    def _evaluation_lines(self, found: Evaluation) -> list[dict[str, Any]]:
+        lines = [
+            {"kind": "evaluation", **self._when(index), "local": local}
+            for index, local in enumerate(found.local)
+        ]
+        if found.average is not None:
+            lines[0] |= {
+                "average": found.average,
+                "local_mean": found.local_mean,
+                "consensus_distance": found.consensus_distance,
+            }
+        return lines
+
+    def _when(self, index: int) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "epoch": self.plan.epoch(self.step),
+            "seconds": self.crew.seconds,
+            "bytes_sent": self.crew.sent[index].total(),
+        }

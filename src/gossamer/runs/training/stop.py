@@ -1,0 +1,58 @@
+"""Ctrl-C with a checkpoint: all workers stop after the same step.
+
+A worker that is told to stop names a step that nobody can have passed yet, in a file of the run's
+folder, and every worker looks for the file after each step. News needs one round an edge, so nobody
+is further ahead of it than the graph is wide. Where workers share no folder, or a graph changes so
+that this does not hold, the worst that happens is that some checkpoint is not held by all: the run
+then goes on from the one before.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+
+from gossamer._node.interrupts import listening
+from gossamer.runs.config import Config
+from gossamer.topology import Topology
+
+
+def margin(config: Config) -> int:
+    """Return how many steps a worker may be behind another one."""
+    topology = config.make_topology()
+    rounds = topology.diameter if isinstance(topology, Topology) else config.workers
+    return (rounds + 1) * config.every
+
+
+class Stop:
+    """Listens to signals, and to the other workers' wish to stop."""
+
+    def __init__(self, folder: Path, margin: int) -> None:
+        self._path, self._margin = folder / "stop", margin
+        self._asked = False
+
+    @staticmethod
+    def clear(folder: Path) -> None:
+        """Forget an earlier wish to stop."""
+        (folder / "stop").unlink(missing_ok=True)
+
+    def listening(self) -> AbstractContextManager[None]:
+        """Take Ctrl-C and SIGTERM as the wish to stop; a second Ctrl-C stops at once."""
+        return listening(self._hear)
+
+    def at(self, step: int) -> int | None:
+        """Return the step after which all stop, if somebody wants to."""
+        if self._asked:
+            self._propose(step + self._margin)
+        try:
+            return int(self._path.read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def _propose(self, step: int) -> None:
+        """Name the step, unless another worker has named one: the first counts."""
+        with suppress(FileExistsError), self._path.open("x") as file:
+            file.write(str(step))  # who reads it too early finds no number, and looks again
+
+    def _hear(self) -> None:
+        self._asked = True

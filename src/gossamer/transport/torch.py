@@ -1,0 +1,180 @@
+"""torch.distributed as a transport.
+
+Messages are bytes in host memory and travel over gloo, whatever the user's process group speaks: NCCL
+has no tags that keep rounds apart, no deadline that leaves the process alive, and no name for the peer
+that failed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import sys
+import time
+import zlib
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gossamer.errors import PeerError, PeerLost, PeerTimeout
+from gossamer.rounds.phase import Mail, Post
+from gossamer.transport import farewell
+from gossamer.transport.base import Alone, Transport
+from gossamer.transport.own_group import START_UP, own_group
+
+NO_ANSWER = "did not answer"
+GOODBYE = 5.0  # seconds
+
+
+@dataclass(eq=False)
+class _Ticket:
+    phase: str
+    began: float
+    inbox: Mail
+    works: list[tuple[int, dist.Work]]
+    outbox: list[Tensor]  # alive until sent
+
+
+# What is under way lives on even if nobody waits for it any more, as when an overlapping optimizer is
+# dropped: gloo never reads again from a peer whose message was for a buffer that is gone.
+_UNDER_WAY: set[_Ticket] = set()
+
+
+class TorchTransport(Transport):
+    """Point-to-point messages between the workers of the given or the default process group.
+
+    They travel over a gloo group of Gossamer's own, so that they never share a connection with the user's
+    collectives, and the user's group need not have a CPU backend. All workers of the group make their
+    transports together.
+
+    Receives are posted before sends: gloo announces a ready receive in the same queue as bulk
+    data, and with sends first the two directions of an edge run one after the other. A message
+    longer than its buffer would abort the process, so lengths are always those of `Post.expect`.
+    After a timeout gloo closes every connection of the group: the run cannot go on in it.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None = None, deadline: float = 300.0) -> None:
+        if deadline <= 0:
+            raise ValueError(f"deadline={deadline}: the seconds to wait for a peer, above 0")
+        self._own = own_group(group)
+        self.deadline = deadline
+        self.rank, self.size = self._own.rank, self._own.size
+        self.ranks = dist.get_process_group_ranks(group or dist.group.WORLD)  # in the default group
+        self.farewell = self._own.farewell
+        self.farewell.start()
+        self.sent, self.received, self.waited = Counter(), Counter(), 0.0
+
+    def post(self, post: Post, phase: str) -> _Ticket:
+        """Post all receives, then all sends."""
+        inbox = {j: torch.empty(post.expect[j], dtype=torch.uint8) for j in sorted(post.expect)}
+        outbox = {j: post.send[j] for j in sorted(post.send)}
+        # The tag keeps phases apart: workers out of step time out instead of reading each other's
+        # messages, and gloo would end the process over one that is too long. 0 is for collectives.
+        tag = 1 + zlib.crc32(phase.encode()) % (2**31 - 2)
+        ticket = _Ticket(phase, time.monotonic(), inbox, [], list(outbox.values()))
+        _UNDER_WAY.add(ticket)
+        for begin, buffers in ((self._own.receive, inbox), (self._own.send, outbox)):
+            for j, buffer in buffers.items():
+                try:
+                    ticket.works.append((j, begin(buffer, j, tag)))
+                except RuntimeError as error:  # a connection that is already known to be dead
+                    raise self._peer_error(error, j, phase, 0.0) from error
+        for j, message in outbox.items():
+            self.sent[j] += message.numel()
+        return ticket
+
+    def wait(self, ticket: _Ticket) -> Mail:
+        """Wait for receives and sends until the deadline, counted from now."""
+        start = time.monotonic()
+        for peer, work in ticket.works:
+            left = max(self.deadline - (time.monotonic() - start), 0.001)
+            try:
+                work.wait(timedelta(seconds=left))
+            except RuntimeError as error:
+                age = time.monotonic() - ticket.began
+                raise self._peer_error(error, peer, ticket.phase, age) from error
+        _UNDER_WAY.discard(ticket)
+        self.waited += time.monotonic() - start
+        for j, message in ticket.inbox.items():
+            self.received[j] += message.numel()
+        return ticket.inbox
+
+    def close(self) -> None:
+        """Nothing to do: other transports may share the connections, which go with the process group."""
+
+    def fail(self, reason: str) -> None:
+        """Leave word for the others in the store of the process group; an empty one takes it back."""
+        if reason:
+            self.farewell.leave(reason)
+        else:
+            self.farewell.forget()
+
+    def _peer_error(self, error: RuntimeError, peer: int, phase: str, age: float) -> PeerLost | PeerTimeout:
+        self._own.broken = True
+        text = str(error).lower()
+        if "timed out" in text or "timeout" in text:
+            return PeerTimeout(peer, phase, age, NO_ANSWER, self.farewell.first())
+        return PeerLost(peer, phase, age, _lost(error), self.farewell.first(wait=farewell.MOMENT))
+
+
+def connect(group: dist.ProcessGroup | None = None, deadline: float = 300.0) -> Transport:
+    """Join the given or the default process group, else torchrun's environment, else stay alone."""
+    made = group is None and not dist.is_initialized()
+    if made:
+        if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+            return Alone()
+        dist.init_process_group("gloo", timeout=START_UP)
+    transport = TorchTransport(group, deadline)
+    if made:
+        atexit.register(_leave, transport)
+    elif not _AT_EXIT:
+        _AT_EXIT.append(atexit.register(_end_threads_of_gloo))
+    transport.farewell.at_exit()
+    return transport
+
+
+_AT_EXIT: list[object] = []
+
+
+def _end_threads_of_gloo() -> None:
+    """Leave the user's process group before Python ends, if all went well and nobody has left it.
+
+    A thread of gloo may still hold the tensors of the user's last collective. If it gives them back while
+    Python ends, torch aborts the process ("terminate called without an active exception"): frameworks
+    that leave the group open then fail after all is done, every third time on a busy machine.
+    """
+    if dist.is_initialized() and "gloo" in str(dist.get_backend()) and not hasattr(sys, "last_value"):
+        farewell.within(GOODBYE, dist.destroy_process_group)
+
+
+def _leave(transport: TorchTransport) -> None:
+    """Leave the group that `connect` made.
+
+    A peer that exits right after its last send can break the receiver, so workers say goodbye to
+    those they have talked to. One that failed does not, and nobody waits long for an answer: the
+    others may still be busy, or wait for a message that will never come.
+    """
+    if not dist.is_initialized():
+        return
+    if not transport.farewell.left and not hasattr(sys, "last_value"):
+        peers = sorted({*transport.sent, *transport.received})
+        word = torch.zeros(1, dtype=torch.uint8)
+        transport.deadline = GOODBYE
+        try:
+            transport.wait(
+                transport.post(Post(dict.fromkeys(peers, word), dict.fromkeys(peers, 1)), "goodbye")
+            )
+        except PeerError:
+            return  # they are gone or busy; the sockets close with this process
+    dist.destroy_process_group()
+
+
+def _lost(error: RuntimeError) -> str:
+    """Return the backend's own word, without the place in its source and its advice."""
+    word = re.sub(r"^\[[^]]*\]\s*", "", str(error).strip()).split(". ")[0][:200]
+    return f"was lost ({word or type(error).__name__})"
