@@ -50,7 +50,7 @@ def results_table(methods: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         ]
         for method, runs in methods.items()
     ]
-    return table(["", "validation loss", "beside DDP", "MB a worker sent"], lines)
+    return table(["", "validation loss", "beside DDP", "MB sent per worker"], lines)
 
 
 def main() -> None:

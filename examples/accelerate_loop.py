@@ -63,7 +63,7 @@ def main() -> None:
         accelerator.print(f"epoch {epoch + 1}  average model {accuracy:.1%}")
         accelerator.save_state(str(FOLDER / f"epoch-{epoch + 1}"))
     accelerator.save_model(model, FOLDER)
-    accelerator.print(f"sent {optimizer.optimizer.bytes_sent / 1e6:.2f} MB a worker")
+    accelerator.print(f"sent {optimizer.optimizer.bytes_sent / 1e6:.2f} MB per worker")
 
 
 if __name__ == "__main__":

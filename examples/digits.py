@@ -56,11 +56,11 @@ def main() -> None:
         local = accuracy(model, x_test, y_test)
         with optimizer.consensus():
             average = accuracy(model, x_test, y_test)
-        apart = optimizer.consensus_distance()
+        distance = optimizer.consensus_distance()
         if RANK == 0 and epoch % 5 == 0:
             print(
                 f"epoch {epoch:2}  loss {loss:.3f}  average model {average:.1%}, worker 0 {local:.1%}  "
-                f"apart {apart:.2f}  sent {optimizer.bytes_sent / 1e6:.2f} MB a worker"
+                f"consensus distance {distance:.2f}  sent {optimizer.bytes_sent / 1e6:.2f} MB per worker"
             )
     if RANK == 0 and WORKERS > 1:
         neighbours = len(optimizer.topology.receivers(RANK, 0))

@@ -51,10 +51,11 @@ def evaluate(model: nn.Module, optimizer: gossamer.DecentralizedOptimizer) -> No
     _, _, x, y = data()
     with optimizer.consensus():
         average = accuracy(model, x, y)
-    own, apart = accuracy(model, x, y), optimizer.consensus_distance()
+    own, distance = accuracy(model, x, y), optimizer.consensus_distance()
     if LOCAL_RANK == 0:
         print(
-            f"machine {MACHINE}: average model {average:.1%}, own model {own:.1%}, apart {apart:.2f}, "
+            f"machine {MACHINE}: average model {average:.1%}, own model {own:.1%}, "
+            f"consensus distance {distance:.2f}, "
             f"sent {optimizer.bytes_sent / 1e6:.2f} MB a sender"
         )
 

@@ -72,7 +72,7 @@ def main() -> None:
     metrics = trainer.evaluate()
     sent = trainer.decentralized.bytes_sent
     if os.environ.get("RANK", "0") == "0":
-        print(f"average model: loss {metrics['eval_loss']:.3f}, sent {sent / 1e6:.2f} MB a worker")
+        print(f"average model: loss {metrics['eval_loss']:.3f}, sent {sent / 1e6:.2f} MB per worker")
 
 
 if __name__ == "__main__":

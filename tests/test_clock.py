@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from gossamer.compress import wire
 from gossamer.network.clock import Clock, drained, fair
 from gossamer.network.links import OVERHEAD, Network
-from gossamer.rounds.collectives import broadcast, ring_mean
+from gossamer.rounds.collectives import all_mean, broadcast
 from gossamer.rounds.drive import advance
-from gossamer.rounds.phase import Post
+from gossamer.rounds.phase import Phase
 
 RATE, LATENCY = 1e7, 0.02
 approx = pytest.approx
@@ -24,7 +24,7 @@ approx = pytest.approx
 
 def posts(n, sizes):
     """Build a phase from {(sender, receiver): bytes}."""
-    phase = [Post({}, {}) for _ in range(n)]
+    phase = [Phase({}, {}) for _ in range(n)]
     for (i, j), nbytes in sizes.items():
         phase[i].send[j] = torch.empty(nbytes, dtype=torch.uint8)
         phase[j].expect[i] = nbytes
@@ -72,7 +72,7 @@ def drive(clock, rounds):
 @pytest.mark.parametrize("n", [2, 4, 8])
 def test_a_ring_all_reduce_and_a_broadcast(n):
     piece = transfer(wire.HEADER.size + 4 * 250)
-    clock = drive(Clock(network(n)), [ring_mean(rank, n, torch.ones(250 * n)) for rank in range(n)])
+    clock = drive(Clock(network(n)), [all_mean(rank, n, torch.ones(250 * n)) for rank in range(n)])
     assert clock.times == approx([2 * (n - 1) * (piece + 2 * LATENCY)] * n)
     clock = drive(Clock(network(n)), [broadcast(rank, n, torch.ones(250)) for rank in range(n)])
     # Whoever waits has sent its notice at the beginning, so that only the first hop waits for one.
@@ -183,10 +183,10 @@ def test_mistakes_are_explained():
         clock.phase(posts(3, {}), [0.0, -1.0, 0.0])
     with pytest.raises(ValueError, match="worker 0 computes for nan"):
         clock.compute(float("nan"))
-    with pytest.raises(AssertionError, match="2 posts for 3 workers"):
+    with pytest.raises(AssertionError, match="2 phases for 3 workers"):
         clock.phase(posts(2, {}))
     with pytest.raises(AssertionError, match="worker 1 does not expect 5 bytes from 0"):
-        clock.phase([Post({1: torch.empty(5, dtype=torch.uint8)}, {}), Post({}, {0: 4}), Post({}, {})])
+        clock.phase([Phase({1: torch.empty(5, dtype=torch.uint8)}, {}), Phase({}, {0: 4}), Phase({}, {})])
     assert clock.times == [0.0] * 3
 
 

@@ -32,10 +32,10 @@ def test_algorithms_with_compressor(name, compressor):
 
 @dataclass(frozen=True)
 class Impatient(Algorithm):
-    """Claims to be early and is not."""
+    """Says that it sends before the gradient, and does not."""
 
     @property
-    def early(self):
+    def sends_before_gradient(self):
         return True
 
     def start(self, worker):
@@ -74,7 +74,7 @@ class Forgetful(Algorithm):
 
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
-    [(Impatient(), "early"), (Noisy(), "global random"), (Forgetful(), "resumed")],
+    [(Impatient(), "sends_before_gradient"), (Noisy(), "global random"), (Forgetful(), "resumed")],
 )
 def test_check_algorithm_finds_what_is_wrong(wrong, complaint):
     with pytest.raises(AssertionError, match=complaint):

@@ -263,11 +263,11 @@ def test_factors_of_an_edge_rest_with_their_matrices():
         model = Layers()
         optimizer = wrap(model, link, algorithm=PowerGossip(rank=2))
         steps(model, optimizer, 0, 3, link.rank)
-        edges = optimizer._member.states[0].edges
+        edges = optimizer._node.states[0].edges
         before = {j: [q.clone() for q in edge.Q] for j, edge in edges.items()}
         model.b.requires_grad_(False)
         steps(model, optimizer, 3, 2, link.rank)
-        assert all(len(edge.Q) == 2 for edge in optimizer._member.states[0].edges.values())
+        assert all(len(edge.Q) == 2 for edge in optimizer._node.states[0].edges.values())
         whole = optimizer.state_dict()["gossamer"]["states"][0]["edges"]
         for j, edge in whole.items():
             assert torch.equal(edge["Q"][1], before[j][1]), "the resting matrix's factor has changed"

@@ -167,7 +167,9 @@ def test_lbfgs_gets_its_closure():
     "algorithm", [CHOCO, PowerGossip(), DPSGD(), Choco(TopK(0.25), 0.3, "combine-then-adapt")]
 )
 def test_a_checkpoint_goes_on_bit_for_bit(algorithm, every, overlap, tmp_path):
-    wrapped = partial(wrap, algorithm=algorithm, every=every, overlap=overlap if algorithm.early else 0)
+    wrapped = partial(
+        wrap, algorithm=algorithm, every=every, overlap=overlap if algorithm.sends_before_gradient else 0
+    )
 
     def straight(link):
         model = Model()

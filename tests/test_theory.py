@@ -85,7 +85,7 @@ def test_naive_quantization_moves_the_average(compressor):
     """W keeps the average of what it mixes, which is C(x): the error of C goes straight into it."""
     C = COMPRESSORS[compressor]
     run = Simulation(draw(4), ring(4), quiet(lambda: NaiveQuantized(C)))
-    before, worker = run.average(), run.members[0].workers[0]
+    before, worker = run.average(), run.nodes[0].workers[0]
     messages = tap(run)
     run.step()
     decoded = [C.decode(next(iter(sent.values())), worker.layout) for sent in messages]
@@ -125,17 +125,17 @@ def test_dcd_and_ecd_keep_the_average_in_expectation(kind):
 
 def tap(run: Simulation) -> list[dict[int, Tensor]]:
     """Return a list in which every worker's last messages will be found."""
-    last: list[dict[int, Tensor]] = [{} for _ in run.members]
+    last: list[dict[int, Tensor]] = [{} for _ in run.nodes]
 
     def tapped(rank, make):
         r = make()
         inbox = None
-        while (post := advance(r, inbox)) is not None:
-            last[rank] = {j: message.clone() for j, message in post.send.items()}
-            inbox = yield post
+        while (phase := advance(r, inbox)) is not None:
+            last[rank] = {j: message.clone() for j, message in phase.send.items()}
+            inbox = yield phase
 
-    for rank, member in enumerate(run.members):
-        member.round = lambda rank=rank, make=member.round: tapped(rank, make)
+    for rank, node in enumerate(run.nodes):
+        node.round = lambda rank=rank, make=node.round: tapped(rank, make)
     return last
 
 
@@ -147,7 +147,7 @@ def test_replicas_follow_from_the_messages_alone(name, compressor, every):
     """Whoever adds up what worker j sent has x_j (DCD) or x_hat_j (CHOCO), bit for bit, in float32."""
     C = COMPRESSORS[compressor]
     run, _ = training(COMPRESSED[name](C), ring(4), every=every, dtype=torch.float32)
-    sent, replicas, layout = tap(run), list(run.x.clone()), run.members[0].workers[0].layout
+    sent, replicas, layout = tap(run), list(run.x.clone()), run.nodes[0].workers[0].layout
     for _ in range(8):
         run.run(every)
         for rank, replica in enumerate(replicas):
@@ -162,7 +162,7 @@ def test_ecd_estimates_are_the_models_without_compression():
     for t in range(1, 201):
         run.step()
         for rank, estimate in enumerate(estimates):
-            z = Identity().decode(next(iter(sent[rank].values())), run.members[0].workers[0].layout)
+            z = Identity().decode(next(iter(sent[rank].values())), run.nodes[0].workers[0].layout)
             estimate.mul_(1 - 2 / t).add_(z, alpha=2 / t)
             assert (estimate - run.x[rank]).abs().max() < 1e-9
 

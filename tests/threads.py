@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gossamer.errors import PeerLost, PeerTimeout
-from gossamer.rounds.phase import Mail, Post
+from gossamer.rounds.phase import Inbox, Phase
 from gossamer.transport import Transport
 from tests.waiting import LIMIT
 
@@ -40,14 +40,14 @@ class ThreadTransport(Transport):
         self._queues, self.deadline = queues, deadline
         self._open: list[Any] = []  # tickets not yet filled, in order
 
-    def post(self, post: Post, phase: str) -> Any:
-        for j, message in post.send.items():
+    def start(self, phase: Phase, name: str) -> Any:
+        for j, message in phase.send.items():
             self.sent[j] += message.numel()
             self._queues[self.rank, j].put(message.clone())
-        self._open.append((post.expect, phase, time.monotonic(), {}))
+        self._open.append((phase.expect, name, time.monotonic(), {}))
         return self._open[-1]
 
-    def wait(self, ticket: Any) -> Mail:
+    def wait(self, ticket: Any) -> Inbox:
         while any(t is ticket for t in self._open):  # messages meet in the order of posting
             expect, phase, began, inbox = self._open.pop(0)
             for j in sorted(expect):

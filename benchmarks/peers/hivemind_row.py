@@ -12,7 +12,7 @@ from hivemind.averaging import DecentralizedAverager
 from hivemind.compression import Float16Compression
 
 from benchmarks.peers.trainers import PERIOD, Alone
-from gossamer.runs.training.learner import Session
+from gossamer.runs.training.learner import Learner
 
 PATIENCE = 60.0  # seconds for a group to be found and averaged
 MATCHMAKING, REQUEST = 2.0, 1.0  # seconds to find a group; hivemind's own 5 would rule the result
@@ -23,11 +23,11 @@ class Hivemind(Alone):
 
     period = PERIOD
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
+    def __init__(self, learner: Learner) -> None:
+        super().__init__(learner)
         self._dht = _join()
         self._averager = DecentralizedAverager(
-            [p.detach().clone() for p in session.parameters.values()],
+            [p.detach().clone() for p in learner.parameters.values()],
             self._dht,
             start=True,
             prefix="benchmark",
@@ -45,7 +45,7 @@ class Hivemind(Alone):
         self._steps += 1
         if self._steps % PERIOD:
             return
-        parameters = list(self.session.parameters.values())
+        parameters = list(self.learner.parameters.values())
         with self._averager.get_tensors() as tensors:
             for tensor, p in zip(tensors, parameters, strict=True):
                 tensor.copy_(p)

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.peers.trainers import PERIOD, Alone, Ddp, Gossamer, Periodic, Trainer
 from gossamer.runs import Config
-from gossamer.runs.training.learner import Session
+from gossamer.runs.training.learner import Learner
 
 FIRST_LOW_RANK = 2  # the first step that PowerSGD compresses; torch allows no earlier one
 
@@ -32,11 +32,11 @@ class Method:
         """Return whether it is one of Gossamer's."""
         return self.kind is Gossamer
 
-    def trainer(self, session: Session, config: Config, gamma: float | None) -> Trainer:
+    def trainer(self, learner: Learner, config: Config, gamma: float | None) -> Trainer:
         """Return one worker of it."""
         if self.kind is Gossamer:
-            return Gossamer(session, config, gamma)
-        return Ddp(session, self.hook) if self.kind is Ddp else self.kind(session)
+            return Gossamer(learner, config, gamma)
+        return Ddp(learner, self.hook) if self.kind is Ddp else self.kind(learner)
 
 
 def _fp16(model: DistributedDataParallel) -> None:

@@ -11,7 +11,7 @@ import torch
 import gossamer
 from gossamer.network.clock import Clock
 from gossamer.network.links import Network
-from gossamer.rounds.phase import Post
+from gossamer.rounds.phase import Phase
 from gossamer.runs import Config
 
 STEPS = 24  # a multiple of every period; workers on a ring need some to settle
@@ -27,8 +27,8 @@ def predicted(config: Config, gamma: float | None, network: Network, compute: fl
 
 
 @cache
-def _phases(settings: str, gamma: float | None) -> tuple[list[Sequence[Post]], list[Sequence[Post]]]:
-    """Return what workers post in a step without and in one with a round."""
+def _phases(settings: str, gamma: float | None) -> tuple[list[Sequence[Phase]], list[Sequence[Phase]]]:
+    """Return what workers send in a step without and in one with a round."""
     config = Config(**json.loads(settings))
     model = config.make_task().model()
     start = {name: p.detach() for name, p in model.named_parameters()}
@@ -40,7 +40,7 @@ def _phases(settings: str, gamma: float | None) -> tuple[list[Sequence[Post]], l
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
         every=config.every,
     )
-    steps: list[list[Sequence[Post]]] = []
+    steps: list[list[Sequence[Phase]]] = []
     for _ in range(config.every):
         steps.append([])
         simulation.step(steps[-1].append)

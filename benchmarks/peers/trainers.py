@@ -12,13 +12,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gossamer
 from gossamer.runs import Config
-from gossamer.runs.training.learner import Session
+from gossamer.runs.training.learner import Learner
 from gossamer.tasks import Sampler, Task
 
 PERIOD = 4  # steps between two averages, where they are not taken after every one
 
 
-class Paused(Session):
+class Paused(Learner):
     """A session whose gradients take a pause instead of a processor, as if an accelerator made them."""
 
     def __init__(self, config: Config, task: Task, sampler: Sampler, rank: int, pause: float) -> None:
@@ -40,12 +40,12 @@ class Trainer(ABC):
     warm_up = 2  # connections are made, caches fill
     refill = 0  # steps after which messages are under way again: a barrier waits for those that were
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
 
     def step(self, step: int, lr: float) -> None:
         """Train on this worker's batch of a step, with the others."""
-        self.session.backward(step, lr)
+        self.learner.backward(step, lr)
         self.update()
 
     @abstractmethod
@@ -62,8 +62,8 @@ class Alone(Trainer):
 
     def update(self) -> None:
         """Do the optimizer's step."""
-        self.session.optimizer.step()
-        self.session.optimizer.zero_grad()
+        self.learner.optimizer.step()
+        self.learner.optimizer.zero_grad()
 
 
 class Ddp(Alone):
@@ -71,10 +71,10 @@ class Ddp(Alone):
 
     warm_up = 3  # PowerSGD's hook compresses nothing in two steps
 
-    def __init__(self, session: Session, hook: Callable[[DistributedDataParallel], None] | None) -> None:
-        super().__init__(session)
+    def __init__(self, learner: Learner, hook: Callable[[DistributedDataParallel], None] | None) -> None:
+        super().__init__(learner)
         # All have the same start already; sending it takes minutes on the slowest networks.
-        session.model = model = DistributedDataParallel(session.model, init_sync=False)
+        learner.model = model = DistributedDataParallel(learner.model, init_sync=False)
         if hook is not None:
             hook(model)
 
@@ -84,27 +84,27 @@ class Periodic(Alone):
 
     period = PERIOD
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
+    def __init__(self, learner: Learner) -> None:
+        super().__init__(learner)
         self._averager = PeriodicModelAverager(period=PERIOD)
 
     def update(self) -> None:
         """Do the optimizer's step, and average when it is time."""
-        self.session.optimizer.step()
-        self._averager.average_parameters(self.session.parameters.values())  # of those with a gradient
-        self.session.optimizer.zero_grad()
+        self.learner.optimizer.step()
+        self._averager.average_parameters(self.learner.parameters.values())  # of those with a gradient
+        self.learner.optimizer.zero_grad()
 
 
 class Gossamer(Trainer):
     """A decentralized optimizer."""
 
-    def __init__(self, session: Session, config: Config, gamma: float | None) -> None:
-        super().__init__(session)
+    def __init__(self, learner: Learner, config: Config, gamma: float | None) -> None:
+        super().__init__(learner)
         self.period = config.every
         self.refill = config.every if config.overlap else 0
         self.optimizer = gossamer.decentralize(
-            session.optimizer,
-            session.model,
+            learner.optimizer,
+            learner.model,
             topology=config.make_topology(),
             algorithm=gossamer.algorithms.make(
                 config.algorithm, config.compressor, gamma=gamma, **config.options

@@ -26,8 +26,8 @@ from benchmarks.peers.trainers import Paused, Trainer
 from gossamer.lab.namespaces import DEVICE
 from gossamer.runs import Config
 from gossamer.runs.processes.worker import make_sampler
-from gossamer.runs.training.learner import Session
-from gossamer.runs.training.timetable import Plan
+from gossamer.runs.training.learner import Learner
+from gossamer.runs.training.timetable import Timetable
 from gossamer.transport import START_UP
 
 LONG = 2.0  # seconds; what takes longer is measured with fewer steps
@@ -45,15 +45,17 @@ class Worker:
         config = Config(**job["config"])
         task = config.make_task()
         sampler = make_sampler(config, task)
-        kind = partial(Paused, pause=job["pause"]) if job["pause"] else Session
-        session = kind(config, task, sampler, self.rank)
-        plan = Plan.of(config, sampler)
-        trainer = METHODS[job["method"]].trainer(session, config, job["gamma"])
+        kind = partial(Paused, pause=job["pause"]) if job["pause"] else Learner
+        learner = kind(config, task, sampler, self.rank)
+        plan = Timetable.of(config, sampler)
+        trainer = METHODS[job["method"]].trainer(learner, config, job["gamma"])
         marks = self._train(trainer, plan, number, job)
         trainer.close()
         return {"job": number, "marks": marks}
 
-    def _train(self, trainer: Trainer, plan: Plan, number: int, job: dict[str, Any]) -> list[dict[str, Any]]:
+    def _train(
+        self, trainer: Trainer, plan: Timetable, number: int, job: dict[str, Any]
+    ) -> list[dict[str, Any]]:
         """Train and return the state of time, wire and processor at the steps that matter."""
         warm, done, steps = 0, 0, plan.steps
         if job["measure"]:
@@ -74,7 +76,7 @@ class Worker:
         dist.barrier()
         return marks
 
-    def _warm_up(self, trainer: Trainer, plan: Plan, steps: int) -> float:
+    def _warm_up(self, trainer: Trainer, plan: Timetable, steps: int) -> float:
         """Take a few steps and return the seconds of the last period of them, worker 0's for all."""
         ends = [time.monotonic()]
         for step in range(steps):
@@ -85,7 +87,7 @@ class Worker:
         return float(spent)
 
     def _snapshot(self, trainer: Trainer, number: int, step: int) -> None:
-        vector = torch.cat([p.detach().reshape(-1) for p in trainer.session.parameters.values()])
+        vector = torch.cat([p.detach().reshape(-1) for p in trainer.learner.parameters.values()])
         np.save(self.folder / "snapshots" / f"{number}-{step}-{self.rank}.npy", vector.numpy())
 
 

@@ -26,7 +26,7 @@ from gossamer.algorithms import Algorithm, PowerGossip
 from gossamer.compress import Compressor, Identity
 from gossamer.compress.layout import Layout
 from gossamer.compress.wire import as_bytes
-from gossamer.rounds.phase import Mail, Post
+from gossamer.rounds.phase import Inbox, Phase
 from gossamer.transport import TorchTransport
 from tests.cases import COMPRESSED, COMPRESSORS, PLAIN
 from tests.problem import advance, sgd
@@ -90,11 +90,11 @@ class Recording(TorchTransport):
         super().__init__(deadline=100)
         self.messages: dict[tuple[str, int, int], Tensor] = {}
 
-    def post(self, post: Post, phase: str) -> Any:
-        self._keep(phase, {(self.rank, j): message for j, message in post.send.items()})
-        return super().post(post, phase)
+    def start(self, phase: Phase, name: str) -> Any:
+        self._keep(name, {(self.rank, j): message for j, message in phase.send.items()})
+        return super().start(phase, name)
 
-    def wait(self, ticket: Any) -> Mail:
+    def wait(self, ticket: Any) -> Inbox:
         inbox = super().wait(ticket)
         self._keep(ticket.phase, {(j, self.rank): message for j, message in inbox.items()})
         return inbox
@@ -113,7 +113,7 @@ def train(algorithm: Algorithm, dtype: torch.dtype, n: int) -> dict[str, Any]:
     advance(model, optimizer, STEPS)
     layout = Layout.of(dict(model.named_parameters()))
     compressor = getattr(algorithm, "compressor", None) or Identity()
-    state = optimizer._member.states[0]
+    state = optimizer._node.states[0]
     edges = getattr(state, "edges", {}).items()
     return {
         "x": digest(p.detach() for p in model.parameters()),

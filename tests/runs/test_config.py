@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from gossamer.runs import Config, read_config
-from gossamer.runs.training.timetable import Plan
+from gossamer.runs.training.timetable import Timetable
 
 
 def test_settings_survive_a_file(tmp_path):
@@ -66,8 +66,8 @@ def test_a_difference_that_matters_is_named():
 
 
 def lrs(**settings):
-    plan = Plan(Config(lr=0.5, steps=100, workers=4, **settings), steps_per_epoch=10)
-    return [plan.lr(step) for step in range(100)]
+    timetable = Timetable(Config(lr=0.5, steps=100, workers=4, **settings), steps_per_epoch=10)
+    return [timetable.lr(step) for step in range(100)]
 
 
 def test_learning_rates_follow_their_formulas():
@@ -83,8 +83,8 @@ def test_learning_rates_follow_their_formulas():
 
 
 def test_the_time_table():
-    plan = Plan(Config(epochs=2.5), steps_per_epoch=10)
-    assert plan.steps == 25
-    assert [s for s in range(1, 26) if plan.evaluates(s)] == [3, 6, 9, 12, 15, 18, 21, 24, 25]
-    assert [s for s in range(1, 26) if plan.saves(s)] == [3, 6, 9, 12, 15, 18, 21, 24, 25]
-    assert not any(Plan(Config(steps=9, checkpoint_every=0), 10).saves(s) for s in range(1, 10))
+    timetable = Timetable(Config(epochs=2.5), steps_per_epoch=10)
+    assert timetable.steps == 25
+    assert [s for s in range(1, 26) if timetable.evaluates(s)] == [3, 6, 9, 12, 15, 18, 21, 24, 25]
+    assert [s for s in range(1, 26) if timetable.saves(s)] == [3, 6, 9, 12, 15, 18, 21, 24, 25]
+    assert not any(Timetable(Config(steps=9, checkpoint_every=0), 10).saves(s) for s in range(1, 10))

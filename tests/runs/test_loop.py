@@ -14,7 +14,7 @@ from gossamer.runs import RunFolder, export, resume, simulate
 from gossamer.runs.files import read_lines
 from gossamer.runs.record import read_run
 from gossamer.runs.training.checkpoint import DamagedCheckpoint
-from gossamer.runs.training.crew import Simulated
+from gossamer.runs.training.local_workers import AllWorkers
 from tests.runs.small import small
 from tests.runs.test_checkpoint import same
 
@@ -55,7 +55,7 @@ class Stop(Exception):  # noqa: N818
     pass
 
 
-def stopping(at, step=Simulated.step):
+def stopping(at, step=AllWorkers.step):
     def stepping(own, number, lr):
         if number == at:
             raise Stop
@@ -67,7 +67,7 @@ def stopping(at, step=Simulated.step):
 def break_off(monkeypatch, config, folder, at):
     """Leave a run that was broken off before a step."""
     with monkeypatch.context() as patch:
-        patch.setattr(Simulated, "step", stopping(at))
+        patch.setattr(AllWorkers, "step", stopping(at))
         with pytest.raises(Stop):
             simulate(config, folder)
 
@@ -182,7 +182,7 @@ def test_a_checkpoint_that_not_all_have_is_not_kept_in_place_of_a_new_one(tmp_pa
             target.write_bytes((source / f"worker-{rank}.{suffix}").read_bytes())
     (tmp_path / "run" / "checkpoints" / "step-00000004.bak").mkdir()  # somebody's own copy
     with monkeypatch.context() as patch:
-        patch.setattr(Simulated, "step", stopping(at=7))
+        patch.setattr(AllWorkers, "step", stopping(at=7))
         with pytest.raises(Stop):
             resume(tmp_path / "run")
     assert [RunFolder(tmp_path / "run").checkpoints.steps(rank) for rank in range(3)] == [[6], [6], [6]]

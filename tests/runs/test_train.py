@@ -220,4 +220,7 @@ def test_torchrun_joins(tmp_path):
     assert done.stdout.count("of the average model") == 1
     real = RunFolder(tmp_path / "run").summary()
     config = RunFolder(tmp_path / "run").config()
-    assert {**without_time(real), "clock": "modelled"} == without_time(simulate(config, tmp_path / "same"))
+    same = without_time(simulate(config, tmp_path / "same"))
+    # torchrun's workers may have another number of threads than this process, and sums round by it
+    assert real.pop("consensus_distance") == pytest.approx(same.pop("consensus_distance"), rel=1e-6)
+    assert {**without_time(real), "clock": "modelled"} == same

@@ -12,17 +12,17 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from gossamer import algorithms
-from gossamer._node.buckets import flatten
+from gossamer._node.buckets import make_buckets
 from gossamer._node.gamma import with_common_gamma, with_gamma
-from gossamer._node.node import Member
+from gossamer._node.node import Node
 from gossamer._node.settings import fingerprint, settings
 from gossamer._node.sharded import require_whole
 from gossamer._node.sketch import sketch
 from gossamer.algorithms import Algorithm, Choco
 from gossamer.compress import Compressor
 from gossamer.compress.layout import Layout
-from gossamer.rounds.collectives import ring_mean
-from gossamer.rounds.drive import lockstep
+from gossamer.rounds.collectives import all_mean
+from gossamer.rounds.drive import run_together
 from gossamer.rounds.phase import Round
 from gossamer.topology import Schedule, Topology
 from gossamer.topology import make as make_topology
@@ -64,16 +64,16 @@ def average(
     is at most `tolerance` of that at the start, or after `max_rounds`. The tensor stays as it is.
     """
     require_whole({"tensor": tensor})
-    link = connect(group, deadline)
-    graph = make_topology(topology, link.size, seed)
+    transport = connect(group, deadline)
+    graph = make_topology(topology, transport.size, seed)
     asked = _for_averaging(algorithms.make(algorithm, compressor, gamma=gamma))
     own = {"tolerance": str(tolerance), "max_rounds": str(max_rounds)}
     own["sketch"] = fingerprint([sketch([torch.ones(1000)], seed)])
-    agree(link, settings(asked, graph, [Layout.of({"tensor": tensor})], every=1, seed=seed) | own)
-    member = _member(
-        link.rank, tensor, with_common_gamma(asked, graph, [tensor.shape], link, seed), graph, seed
+    agree(transport, settings(asked, graph, [Layout.of({"tensor": tensor})], every=1, seed=seed) | own)
+    node = _node(
+        transport.rank, tensor, with_common_gamma(asked, graph, [tensor.shape], transport, seed), graph, seed
     )
-    return _gossip([member], graph.n, _over(link), tolerance, max_rounds, seed)[0]
+    return _gossip([node], graph.n, _over(transport), tolerance, max_rounds, seed)[0]
 
 
 def simulate_average(
@@ -93,67 +93,67 @@ def simulate_average(
         raise ValueError("the tensors of all workers must have one shape and dtype")
     asked = _for_averaging(algorithms.make(algorithm, compressor, gamma=gamma))
     chosen = with_gamma(asked, graph, [tensors[0].shape], seed)
-    members = [_member(rank, t, chosen, graph, seed) for rank, t in enumerate(tensors)]
-    return _gossip(members, graph.n, lockstep, tolerance, max_rounds, seed)
+    nodes = [_node(rank, t, chosen, graph, seed) for rank, t in enumerate(tensors)]
+    return _gossip(nodes, graph.n, run_together, tolerance, max_rounds, seed)
 
 
 def _for_averaging(algorithm: Algorithm) -> Algorithm:
     """Return the algorithm ready for workers that start apart."""
-    if not algorithm.averages:
+    if not algorithm.reaches_consensus:
         raise ValueError(
             f"{type(algorithm).__name__} cannot average; use choco, powergossip, deepsqueeze or dpsgd"
         )
     return replace(algorithm, x_hat="zero") if isinstance(algorithm, Choco) else algorithm
 
 
-def _member(rank: int, t: Tensor, algorithm: Algorithm, topology: Topology | Schedule, seed: int) -> Member:
-    flats = flatten({"tensor": Parameter(t.detach().clone(), requires_grad=False)})
-    return Member(rank, flats, _stay, algorithm, topology, common_start=False, seed=seed)
+def _node(rank: int, t: Tensor, algorithm: Algorithm, topology: Topology | Schedule, seed: int) -> Node:
+    buckets = make_buckets({"tensor": Parameter(t.detach().clone(), requires_grad=False)})
+    return Node(rank, buckets, _stay, algorithm, topology, common_start=False, seed=seed)
 
 
 @torch.no_grad()
 def _gossip(
-    members: list[Member], n: int, drive: Drive, tolerance: float, max_rounds: int, seed: int
+    nodes: list[Node], n: int, drive: Drive, tolerance: float, max_rounds: int, seed: int
 ) -> list[Averaged]:
     """Run rounds until the workers agree; `members` are those in this process, one or all n."""
-    sent = [0] * len(members)
+    sent = [0] * len(nodes)
 
     def together(rounds: list[Round]) -> None:
         for i, count in enumerate(drive(rounds)):
             sent[i] += count
 
-    first = left = _disagreement(members, n, together, seed)
-    while left > tolerance * first and members[0].rounds < max_rounds:
-        for _ in range(min(CHECK_EVERY, max_rounds - members[0].rounds)):
-            together([member.round() for member in members])
-        left = _disagreement(members, n, together, seed)
+    first = left = _disagreement(nodes, n, together, seed)
+    while left > tolerance * first and nodes[0].rounds < max_rounds:
+        for _ in range(min(CHECK_EVERY, max_rounds - nodes[0].rounds)):
+            together([node.round() for node in nodes])
+        left = _disagreement(nodes, n, together, seed)
     fraction = left / first if first else 0.0
     return [
         Averaged(
-            value=next(iter(member.flats[0].parameters.values())).detach(),
-            rounds=member.rounds,
+            value=next(iter(node.buckets[0].parameters.values())).detach(),
+            rounds=node.rounds,
             bytes_sent=sent[i],
             disagreement=fraction,
             converged=fraction <= tolerance,
-            algorithm=member.algorithm,
+            algorithm=node.algorithm,
         )
-        for i, member in enumerate(members)
+        for i, node in enumerate(nodes)
     ]
 
 
-def _disagreement(members: list[Member], n: int, together: Callable[[list[Round]], None], seed: int) -> float:
+def _disagreement(nodes: list[Node], n: int, together: Callable[[list[Round]], None], seed: int) -> float:
     """Return the workers' root mean square distance to their average, from a sketch of each."""
-    sketches = [sketch([member.flats[0].x], seed) for member in members]
+    sketches = [sketch([node.buckets[0].x], seed) for node in nodes]
     means = [s.clone() for s in sketches]
-    together([ring_mean(member.rank, n, mean) for member, mean in zip(members, means, strict=True)])
+    together([all_mean(node.rank, n, mean) for node, mean in zip(nodes, means, strict=True)])
     squares = [(a - b).square().sum().view(1) for a, b in zip(sketches, means, strict=True)]
-    together([ring_mean(member.rank, n, square) for member, square in zip(members, squares, strict=True)])
+    together([all_mean(node.rank, n, square) for node, square in zip(nodes, squares, strict=True)])
     return float(squares[0].sqrt())
 
 
-def _over(link: Transport) -> Drive:
+def _over(transport: Transport) -> Drive:
     def drive(rounds: list[Round]) -> list[int]:
-        return [run(r, link, "averaging") for r in rounds]
+        return [run(r, transport, "averaging") for r in rounds]
 
     return drive
 

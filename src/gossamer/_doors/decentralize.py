@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from gossamer import algorithms
 from gossamer._doors.optimizer import DecentralizedOptimizer
 from gossamer._node.agreement import common_start, describe_optimizer
-from gossamer._node.buckets import flatten
+from gossamer._node.buckets import make_buckets
 from gossamer._node.buffers import BufferPolicy, Buffers, saved_buffers
 from gossamer._node.gamma import with_common_gamma
 from gossamer._node.guards import ModelGuard, holds_data_parallel, require_initialized
@@ -74,30 +74,30 @@ def decentralize(
     require_whole(dict(model.named_parameters()))
     trained, frozen = _trained_and_frozen(optimizer, model)
     kept = Buffers(model, buffers)
-    link = transport or connect(group, deadline)
-    guard = ModelGuard(model, trained, frozen, getattr(link, "ranks", None))
+    transport = transport or connect(group, deadline)
+    guard = ModelGuard(model, trained, frozen, getattr(transport, "ranks", None))
     guard.check(first=holds_data_parallel(model))  # one around it is looked for at the first step
-    graph = make_topology(topology, link.size, seed)
+    graph = make_topology(topology, transport.size, seed)
     chosen.require(graph)
-    flats = flatten(trained)
+    buckets = make_buckets(trained)
     others = {name: p for name, p in model.named_parameters() if name not in trained} | saved_buffers(model)
     untrained = {f"state.{name}": f"{tuple(t.shape)} {t.dtype}" for name, t in others.items()}
-    common = settings(chosen, graph, [flat.layout for flat in flats], every, seed)
+    common = settings(chosen, graph, [bucket.layout for bucket in buckets], every, seed)
     common |= {"overlap": str(int(overlap)), "buffers": buffers}
-    own_deadline, link.deadline = link.deadline, max(link.deadline, START_UP.total_seconds())
-    agree(link, common | untrained | describe_optimizer(optimizer) | {"broadcast": str(bool(broadcast))})
-    same = common_start(flats, others, link, broadcasts=broadcast)
-    tuned = with_common_gamma(chosen, graph, [p.shape for p in trained.values()], link, seed)
-    link.deadline = own_deadline
-    _warn(link, graph)
+    own_deadline, transport.deadline = transport.deadline, max(transport.deadline, START_UP.total_seconds())
+    agree(transport, common | untrained | describe_optimizer(optimizer) | {"broadcast": str(bool(broadcast))})
+    same = common_start(buckets, others, transport, broadcasts=broadcast)
+    tuned = with_common_gamma(chosen, graph, [p.shape for p in trained.values()], transport, seed)
+    transport.deadline = own_deadline
+    _warn(transport, graph)
     return DecentralizedOptimizer(
         optimizer,
-        flats,
+        buckets,
         guard,
         kept,
         tuned,
         graph,
-        link,
+        transport,
         common_start=same,
         every=every,
         seed=seed,
@@ -127,9 +127,9 @@ def _trained_and_frozen(
     return trained, {name: p for name, p in named.items() if not p.requires_grad}
 
 
-def _warn(link: Transport, graph: Topology | Schedule) -> None:
+def _warn(transport: Transport, graph: Topology | Schedule) -> None:
     """Let worker 0 tell of what is hardly meant: threads that fight for cores, a torus that is a ring."""
-    if link.rank != 0:
+    if transport.rank != 0:
         return
     workers, threads = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.get_num_threads()
     if workers > 1 < threads and workers * threads > (os.cpu_count() or 1):

@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from gossamer._node.agreement import require_same
-from gossamer._node.buckets import FlatParameters
+from gossamer._node.buckets import Bucket
 from gossamer._node.buffers import Buffers
 from gossamer._node.exchanges import Exchanges
 from gossamer._node.guards import ModelGuard
 from gossamer._node.inner import InnerStep
 from gossamer._node.interrupts import catching
-from gossamer._node.node import Member
+from gossamer._node.node import Node
 from gossamer._node.shown import ShownModel, remind_of_consensus
 from gossamer._node.sketch import sketch
 from gossamer._node.stamps import RoundStamps
@@ -40,7 +40,7 @@ class DecentralizedOptimizer(Optimizer):
     def __init__(
         self,
         inner: Optimizer,
-        flats: list[FlatParameters],
+        buckets: list[Bucket],
         guard: ModelGuard,
         buffers: Buffers,
         algorithm: Algorithm,
@@ -65,10 +65,10 @@ class DecentralizedOptimizer(Optimizer):
             transport.rank, lambda: self.param_groups, lambda: self.rounds, self._rounds_to_reach_all
         )
         self._step_inner = InnerStep(inner, one_gradient=isinstance(algorithm, AllReduce) and every == 1)
-        self._member = Member(
+        self._node = Node(
             transport.rank,
-            flats,
-            partial(self._step_inner, with_closure=len(flats) == 1),
+            buckets,
+            partial(self._step_inner, with_closure=len(buckets) == 1),
             algorithm,
             topology,
             common_start=common_start,
@@ -77,17 +77,17 @@ class DecentralizedOptimizer(Optimizer):
             overlap=overlap,
             seed=seed,
         )
-        self._shown = ShownModel(self._member, buffers)
+        self._shown = ShownModel(self._node, buffers)
         self._at_the_end: weakref.finalize[..., Any] | None = None
         if transport.size > 1 and not isinstance(algorithm, AllReduce):
             self._at_the_end = weakref.finalize(
-                self, remind_of_consensus, self._shown, self._member, self._exchanges, self._stamps.stopping
+                self, remind_of_consensus, self._shown, self._node, self._exchanges, self._stamps.stopping
             )
 
     @property
     def rounds(self) -> int:
         """Return the number of rounds done."""
-        return self._member.rounds
+        return self._node.rounds
 
     @property
     def sent(self) -> Counter[int]:
@@ -118,11 +118,11 @@ class DecentralizedOptimizer(Optimizer):
         loss = self._step_inner.evaluate(closure)
         with self._exchanges.watched():
             self._begin_if_possible()  # nothing is under way after a start
-            if self._member.next_step_exchanges:
+            if self._node.next_step_exchanges:
                 flight, self._flight = self._flight or self._begin(), None
                 self.sent.update(flight.finish())
             else:
-                self._member.local_step()
+                self._node.local_step()
             self._begin_if_possible()
         return loss
 
@@ -131,13 +131,13 @@ class DecentralizedOptimizer(Optimizer):
         """Put the exact average of all workers' models in place of this worker's, for a while.
 
         All workers enter together; inside, it may be entered again at no cost. BatchNorm statistics are
-        averaged too, unless buffers="local". It sends 8 d (n-1)/n bytes a worker for d float32 parameters.
+        averaged too, unless buffers="local". It sends 8 d (n-1)/n bytes per worker for d float32 parameters.
         """
         self._exchanges.require_sound()
         if self._shown.is_other:
             yield
             return
-        self._member.take_back()
+        self._node.take_back()
         # all of it before anything is changed, so that a failure on the way leaves the model alone
         parameters, buffers = ([self._exchanges.average(v) for v in part] for part in self._shown.read())
         with self._shown.showing((parameters, buffers)):
@@ -152,7 +152,7 @@ class DecentralizedOptimizer(Optimizer):
         """
         self._exchanges.require_sound()
         self._refuse_in_consensus("consensus_distance()")
-        xs = self._member.read()
+        xs = self._node.read()
         return self._exchanges.distance([sketch(xs, self._seed)] if estimate else xs)
 
     def mean(self, value: float) -> float:
@@ -190,7 +190,7 @@ class DecentralizedOptimizer(Optimizer):
         be started again, with the same messages.
         """
         with self._shown.as_in_training():
-            own = self._member.state_dict() | {"buffers": self._buffers.dump()}
+            own = self._node.state_dict() | {"buffers": self._buffers.dump()}
         own |= {"settings": self._settings, "sent": dict(self.sent)}
         own["consensus_sent"] = dict(self._exchanges.consensus_sent)
         return {**self._inner.state_dict(), "gossamer": own}
@@ -205,7 +205,7 @@ class DecentralizedOptimizer(Optimizer):
         require_same(own["settings"], self._settings)
         if self._exchanges.broken is None:
             self._abandon()
-        self._member.load_state_dict(own)
+        self._node.load_state_dict(own)
         self._buffers.load(own.get("buffers", {}))
         self._inner.load_state_dict(inner)
         self._share()
@@ -224,7 +224,7 @@ class DecentralizedOptimizer(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Refuse: what is exchanged is agreed on at the start."""
-        if hasattr(self, "_member"):
+        if hasattr(self, "_node"):
             raise ValueError(
                 "add parameter groups before gossamer.decentralize: all workers agreed on a layout"
             )
@@ -238,10 +238,10 @@ class DecentralizedOptimizer(Optimizer):
             self._at_the_end.detach()
 
     def _begin(self) -> Flight:
-        return Flight(self._member.exchange(), self.transport, f"round {self.rounds + 1}", self._stamps)
+        return Flight(self._node.exchange(), self.transport, f"round {self.rounds + 1}", self._stamps)
 
     def _begin_if_possible(self) -> None:
-        if self._flight is None and self._member.next_round_may_begin:
+        if self._flight is None and self._node.next_round_may_begin:
             self._flight = self._begin()
 
     def _abandon(self) -> None:
@@ -255,14 +255,14 @@ class DecentralizedOptimizer(Optimizer):
 
     def _check_model(self) -> None:
         """Notice before a step what was done to the model since the last one."""
-        self._member.require_start()
-        self._guard.check(first=self._member.steps == 0)
-        self._member.take_back()
+        self._node.require_start()
+        self._guard.check(first=self._node.steps == 0)
+        self._node.take_back()
         if self._loaded:
-            self._guard.require_values(self._member.groups, self._loaded)
+            self._guard.require_values(self._node.groups, self._loaded)
             self._loaded = []
         resting = self._guard.resting
-        if resting != self._member.resting:
+        if resting != self._node.resting:
             self._let_rest(resting)
 
     def _let_rest(self, names: frozenset[str]) -> None:
@@ -270,7 +270,7 @@ class DecentralizedOptimizer(Optimizer):
         with self._exchanges.watched():
             agree(self.transport, {"frozen parameters": ", ".join(sorted(names)) or "none"}, "freezing")
             self._abandon()
-            self._member.let_rest(names)
+            self._node.let_rest(names)
 
     def _share(self) -> None:
         """Let both optimizers have one set of groups and state, so that schedulers reach the inner one."""

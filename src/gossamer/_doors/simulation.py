@@ -11,13 +11,13 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from gossamer import algorithms
-from gossamer._node.buckets import flatten
+from gossamer._node.buckets import make_buckets
 from gossamer._node.gamma import with_gamma
-from gossamer._node.node import Member
+from gossamer._node.node import Node
 from gossamer.algorithms import Algorithm
 from gossamer.compress import Compressor
-from gossamer.rounds.drive import lockstep
-from gossamer.rounds.phase import Post
+from gossamer.rounds.drive import run_together
+from gossamer.rounds.phase import Phase
 from gossamer.topology import Schedule, Topology
 from gossamer.topology import make as make_topology
 
@@ -62,10 +62,10 @@ class Simulation:
         common = all(_equal(s, starts[0]) for s in starts)
         self._parameters = [{name: _parameter(v) for name, v in s.items()} for s in starts]
         self.optimizers = [optimizer(list(p.values())) for p in self._parameters] if optimizer else []
-        self.members = [
-            Member(
+        self.nodes = [
+            Node(
                 rank,
-                flatten(parameters),
+                make_buckets(parameters),
                 step=self.optimizers[rank].step if optimizer else _stand_still,
                 algorithm=self.algorithm,
                 topology=self.topology,
@@ -80,17 +80,17 @@ class Simulation:
     @property
     def n(self) -> int:
         """Return the number of workers."""
-        return len(self.members)
+        return len(self.nodes)
 
     @property
     def steps(self) -> int:
         """Return the number of optimizer steps done."""
-        return self.members[0].steps
+        return self.nodes[0].steps
 
     @property
     def x(self) -> Tensor:
         """Return all workers' parameters, one flat row a worker."""
-        return torch.stack([torch.cat([flat.x for flat in member.flats]) for member in self.members])
+        return torch.stack([torch.cat([bucket.x for bucket in node.buckets]) for node in self.nodes])
 
     def parameters(self, rank: int) -> dict[str, Parameter]:
         """Return a worker's parameters by name."""
@@ -98,7 +98,7 @@ class Simulation:
 
     def state(self, rank: int) -> Any:  # noqa: ANN401 - the algorithm's own type
         """Return a worker's algorithm state; a list of them if the model has several dtypes."""
-        states = self.members[rank].states
+        states = self.nodes[rank].states
         return states[0] if len(states) == 1 else states
 
     def average(self) -> Tensor:
@@ -110,10 +110,10 @@ class Simulation:
         x = self.x.double()
         return float((x - x.mean(0)).square().sum(1).mean().sqrt())
 
-    def step(self, watch: Callable[[Sequence[Post]], None] | None = None) -> None:
+    def step(self, observe: Callable[[Sequence[Phase]], None] | None = None) -> None:
         """Do one optimizer step on every worker, and the round that goes with it.
 
-        `watch` sees what all workers post in every phase.
+        `observe` sees what all workers send in every phase.
         """
         if self._gradient is not None:
             for rank, parameters in enumerate(self._parameters):
@@ -121,7 +121,7 @@ class Simulation:
                 for name, g in (gradients or {}).items():
                     parameters[name].grad = g.detach().to(parameters[name].dtype).clone()
         with torch.no_grad():
-            sent = lockstep([member.round() for member in self.members], watch)
+            sent = run_together([node.round() for node in self.nodes], observe)
         self.bytes_sent = [a + b for a, b in zip(self.bytes_sent, sent, strict=True)]
         for optimizer in self.optimizers:
             optimizer.zero_grad()

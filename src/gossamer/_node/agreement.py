@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from gossamer._node.buckets import FlatParameters, by_kind, joined, spread
+from gossamer._node.buckets import Bucket, by_kind, joined, spread
 from gossamer.compress.wire import as_bytes
-from gossamer.rounds.collectives import broadcast, one_complaint
+from gossamer.rounds.collectives import broadcast, first_error
 from gossamer.transport import Transport, run
 
 
 @torch.no_grad()
 def common_start(
-    flats: list[FlatParameters], others: Mapping[str, Tensor], link: Transport, *, broadcasts: bool
+    buckets: list[Bucket], others: Mapping[str, Tensor], transport: Transport, *, broadcasts: bool
 ) -> bool:
     """Give every worker the values of worker 0: what is trained, what is frozen, and buffers.
 
@@ -27,13 +27,13 @@ def common_start(
     """
     groups = by_kind(others)
     vectors = joined(groups)
-    everything = [*(flat.x for flat in flats), *vectors]
-    if not _differ(everything, link):
+    everything = [*(bucket.x for bucket in buckets), *vectors]
+    if not _differ(everything, transport):
         return True
     if not broadcasts:
         return False
     for v in everything:
-        run(broadcast(link.rank, link.size, v), link, "broadcast of the start values")
+        run(broadcast(transport.rank, transport.size, v), transport, "broadcast of the start values")
     spread(groups, vectors)
     return True
 
@@ -62,16 +62,16 @@ def require_same(saved: Mapping[str, str], now: Mapping[str, str]) -> None:
             raise ValueError(f"the checkpoint was made with {name} = {then}, this run has {here}")
 
 
-def _differ(vectors: list[Tensor], link: Transport) -> bool:
+def _differ(vectors: list[Tensor], transport: Transport) -> bool:
     """Return whether anybody has other bits than worker 0, the same answer everywhere."""
     digest = hashlib.sha256()
     for v in vectors:
         digest.update(as_bytes(v).numpy().data)
     own = torch.tensor(list(digest.digest()), dtype=torch.uint8)
     reference = own.clone()
-    run(broadcast(link.rank, link.size, reference), link, "comparison of the start values")
+    run(broadcast(transport.rank, transport.size, reference), transport, "comparison of the start values")
     complaint = (own != reference).any().to(torch.uint8).reshape(1)
-    run(one_complaint(link.rank, link.size, complaint), link, "comparison of the start values")
+    run(first_error(transport.rank, transport.size, complaint), transport, "comparison of the start values")
     return bool(complaint)
 
 

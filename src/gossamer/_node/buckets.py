@@ -16,7 +16,7 @@ from gossamer.compress.layout import Layout
 T = TypeVar("T", bound=Tensor)
 
 
-class FlatParameters:
+class Bucket:
     """Parameters of one dtype and device whose storage is one contiguous vector `x`."""
 
     def __init__(self, parameters: Mapping[str, Parameter]) -> None:
@@ -79,14 +79,14 @@ def _kind(t: Tensor) -> str:
     return f"{tuple(t.shape)} {t.dtype} on {device}"
 
 
-def flatten(parameters: Mapping[str, Parameter]) -> list[FlatParameters]:
+def make_buckets(parameters: Mapping[str, Parameter]) -> list[Bucket]:
     """Return flat parameters for every dtype and device, in a fixed order."""
     for name, p in parameters.items():
         if not p.dtype.is_floating_point:
             raise ValueError(
                 f"parameter '{name}' is {p.dtype}; only real floating-point ones can be averaged"
             )
-    return [FlatParameters(group) for group in by_kind(parameters)]
+    return [Bucket(group) for group in by_kind(parameters)]
 
 
 def by_kind(tensors: Mapping[str, T]) -> list[dict[str, T]]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gossamer.errors import GossamerError
-from gossamer.rounds.collectives import combine, ring_mean, summable
+from gossamer.rounds.collectives import all_mean, as_accumulator, combine
 from gossamer.rounds.phase import Round
 from gossamer.transport import Flight, Transport
 
@@ -54,8 +54,8 @@ class Exchanges:
     @torch.no_grad()
     def average(self, v: Tensor) -> Tensor:
         """Return the exact average over all workers, summed in float32 at least."""
-        total = summable(v)
-        self.consensus_sent.update(self._run(ring_mean(*self._place, total), AVERAGE))
+        total = as_accumulator(v)
+        self.consensus_sent.update(self._run(all_mean(*self._place, total), AVERAGE))
         return total.to(v.dtype)
 
     @torch.no_grad()

@@ -40,15 +40,15 @@ def with_gamma(algorithm: A, topology: Topology | Schedule, shapes: Shapes, seed
 
 
 def with_common_gamma(
-    algorithm: A, topology: Topology | Schedule, shapes: Shapes, link: Transport, seed: int
+    algorithm: A, topology: Topology | Schedule, shapes: Shapes, transport: Transport, seed: int
 ) -> A:
     """Do the same over a network: worker 0 searches and tells the others, who might round differently."""
     if getattr(algorithm, "gamma", None) != "auto":
         return algorithm
     found = torch.tensor(
-        [tune_gamma(algorithm, topology, seed, shapes) if link.rank == 0 else 0.0], dtype=torch.float64
+        [tune_gamma(algorithm, topology, seed, shapes) if transport.rank == 0 else 0.0], dtype=torch.float64
     )
-    run(broadcast(link.rank, link.size, found), link, "search for gamma on worker 0")
+    run(broadcast(transport.rank, transport.size, found), transport, "search for gamma on worker 0")
     log.info("gamma = %.4g found for %s on %s", float(found), algorithm, topology.name)
     return replace(algorithm, gamma=float(found))  # type: ignore[type-var]
 

@@ -16,15 +16,15 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from gossamer._node import state as tree
-from gossamer._node.buckets import FlatParameters, joined, spread, without_gradients
+from gossamer._node.buckets import Bucket, joined, spread, without_gradients
 from gossamer.algorithms import Algorithm
 from gossamer.rounds.drive import advance
-from gossamer.rounds.phase import Post, Round
+from gossamer.rounds.phase import Phase, Round
 from gossamer.rounds.worker import Worker
 from gossamer.topology import Schedule, Topology
 
 
-class Member:
+class Node:
     """A worker's parameters, optimizer step and algorithm state.
 
     Without a common start some algorithms cannot begin; with `may_resume` that is an error of the first
@@ -37,7 +37,7 @@ class Member:
     def __init__(
         self,
         rank: int,
-        flats: list[FlatParameters],
+        buckets: list[Bucket],
         step: Callable[[], None],
         algorithm: Algorithm,
         topology: Topology | Schedule,
@@ -57,9 +57,9 @@ class Member:
         self._reached: list[Tensor] = []  # and where those steps led, while the round is at work on it
         self._step = step
         self._new_worker = partial(Worker, rank, topology, common_start=common_start, seed=seed, every=every)
-        self.groups: list[dict[str, Parameter]] = [flat.parameters for flat in flats]
-        self._layouts = [flat.layout for flat in flats]
-        self.flats = flats
+        self.groups: list[dict[str, Parameter]] = [bucket.parameters for bucket in buckets]
+        self._layouts = [bucket.layout for bucket in buckets]
+        self.buckets = buckets
         self.workers = self._workers()
         self._left: list[Any] = []  # the groups' whole states from when layers were last laid to rest
         self._without_start = ""  # why nothing can be done before a checkpoint is loaded
@@ -105,7 +105,7 @@ class Member:
         """Do a step that is not the last before a round."""
         self.take_back()
         if self.steps % self.every == self.every - self.overlap:
-            self._told = [flat.x.clone() for flat in self.flats]
+            self._told = [bucket.x.clone() for bucket in self.buckets]
         self._step()
         self.steps += 1
 
@@ -117,15 +117,15 @@ class Member:
         """
         self.take_back()
         rounds = zip(self.workers, self.states, strict=True)
-        r = together([self.algorithm.round(worker, state) for worker, state in rounds])
+        r = side_by_side([self.algorithm.round(worker, state) for worker, state in rounds])
         self._back()
-        post = advance(r, None)
-        if post is not None:
+        phase = advance(r, None)
+        if phase is not None:
             self._forth()
-            inbox = yield post
+            inbox = yield phase
             self._back()
-            while (post := advance(r, inbox)) is not None:
-                inbox = yield post
+            while (phase := advance(r, inbox)) is not None:
+                inbox = yield phase
         self._told, self._reached = [], []
         for worker in self.workers:
             worker.t += 1
@@ -141,8 +141,8 @@ class Member:
 
     def take_back(self) -> None:
         """Take parameters that were copied elsewhere back into the flat vectors, or raise a ValueError."""
-        for flat in self.flats:
-            flat.take_back()
+        for bucket in self.buckets:
+            bucket.take_back()
 
     def let_rest(self, names: frozenset[str]) -> None:
         """Leave these parameters alone from now on: no messages about them, and no other values.
@@ -156,11 +156,13 @@ class Member:
         awake = [{n: p for n, p in group.items() if n not in names} for group in self.groups]
         for p in (p for group in self.groups for n, p in group.items() if n in names):
             p.data = p.data.clone()  # so that the buffer it was part of can go
-        self.flats = [FlatParameters(group) for group in awake if group]
+        self.buckets = [Bucket(group) for group in awake if group]
         self.workers = self._workers()
         self.states = [tree.cut(whole[g], self._layouts[g], which) for g, which in self._awake()]
         if told:
-            self._told = [torch.cat([told[n].reshape(-1) for n in flat.parameters]) for flat in self.flats]
+            self._told = [
+                torch.cat([told[n].reshape(-1) for n in bucket.parameters]) for bucket in self.buckets
+            ]
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint must hold beside the optimizer: copies, of the parameters too."""
@@ -186,11 +188,11 @@ class Member:
         self.take_back()
         if "parameters" in saved:  # an older version's checkpoint has none
             self.put(saved["parameters"])
-        parts = zip(self.states, saved["states"], self.flats, strict=True)
-        self.states = [tree.load(type(state), dumped, flat.x.device) for state, dumped, flat in parts]
+        parts = zip(self.states, saved["states"], self.buckets, strict=True)
+        self.states = [tree.load(type(state), dumped, bucket.x.device) for state, dumped, bucket in parts]
         self.steps = saved["steps"]
         told = saved.get("told", [])  # an older version's checkpoint has none
-        self._told = [x.to(flat.x) for x, flat in zip(told, self.flats, strict=bool(told))]
+        self._told = [x.to(bucket.x) for x, bucket in zip(told, self.buckets, strict=bool(told))]
         self._reached, self._without_start = [], ""
         for worker in self.workers:
             worker.t = self.rounds
@@ -198,14 +200,14 @@ class Member:
     def _workers(self) -> list[Worker]:
         return [
             self._new_worker(
-                layout=flat.layout,
-                x=flat.x,
+                layout=bucket.layout,
+                x=bucket.x,
                 step=partial(self._step_only, i),
-                gradient=flat.gradient,
-                set_gradient=flat.set_gradient,
+                gradient=bucket.gradient,
+                set_gradient=bucket.set_gradient,
                 t=self.rounds,
             )
-            for i, flat in enumerate(self.flats)
+            for i, bucket in enumerate(self.buckets)
         ]
 
     def _awake(self) -> list[tuple[int, list[int]]]:
@@ -227,16 +229,16 @@ class Member:
         if not self._told:
             return {}
         told = {n: p.detach() for group in self.groups for n, p in group.items()}
-        for flat, x in zip(self.flats, self._told, strict=True):
-            told |= flat.layout.views(x)
+        for bucket, x in zip(self.buckets, self._told, strict=True):
+            told |= bucket.layout.views(x)
         return told
 
     def _step_only(self, which: int) -> None:
         """Step one dtype's parameters: the others' gradients are hidden from the optimizer meanwhile."""
-        others = [p for i, f in enumerate(self.flats) if i != which for p in f.parameters.values()]
+        others = [p for i, f in enumerate(self.buckets) if i != which for p in f.parameters.values()]
         hidden = without_gradients(others)
         if self._reached:
-            self.flats[which].x.add_(self._reached[which] - self._told[which])
+            self.buckets[which].x.add_(self._reached[which] - self._told[which])
         self._step()
         for p, grad in hidden.items():
             p.grad = grad
@@ -244,7 +246,7 @@ class Member:
     def _back(self) -> None:
         """Put x back to what messages tell of, if steps were done since."""
         if self._told:
-            self._reached = [flat.x.clone() for flat in self.flats]
+            self._reached = [bucket.x.clone() for bucket in self.buckets]
             self._write(self._told)
 
     def _forth(self) -> None:
@@ -254,24 +256,24 @@ class Member:
             self._reached = []
 
     def _write(self, xs: list[Tensor]) -> None:
-        for flat, x in zip(self.flats, xs, strict=True):
-            flat.x.copy_(x)
+        for bucket, x in zip(self.buckets, xs, strict=True):
+            bucket.x.copy_(x)
 
 
-def together(rounds: list[Round]) -> Round:
+def side_by_side(rounds: list[Round]) -> Round:
     """Run rounds side by side: each phase sends one message a peer, the rounds' messages end to end."""
     if len(rounds) == 1:
         yield from rounds[0]
         return
-    posts = [advance(r, None) for r in rounds]
-    while any(post is not None for post in posts):
-        present = [post for post in posts if post is not None]
-        assert len(present) == len(posts), "rounds of one algorithm have the same number of phases"
+    phases = [advance(r, None) for r in rounds]
+    while any(phase is not None for phase in phases):
+        present = [phase for phase in phases if phase is not None]
+        assert len(present) == len(phases), "rounds of one algorithm have the same number of phases"
         inbox = yield _joined(present)
-        cuts = {j: torch.split_with_sizes(inbox[j], [post.expect[j] for post in present]) for j in inbox}
-        posts = [advance(r, {j: cuts[j][i].clone() for j in inbox}) for i, r in enumerate(rounds)]
+        cuts = {j: torch.split_with_sizes(inbox[j], [phase.expect[j] for phase in present]) for j in inbox}
+        phases = [advance(r, {j: cuts[j][i].clone() for j in inbox}) for i, r in enumerate(rounds)]
 
 
-def _joined(posts: list[Post]) -> Post:
-    send = {j: torch.cat([post.send[j] for post in posts]) for j in posts[0].send}
-    return Post(send, {j: sum(post.expect[j] for post in posts) for j in posts[0].expect})
+def _joined(phases: list[Phase]) -> Phase:
+    send = {j: torch.cat([phase.send[j] for phase in phases]) for j in phases[0].send}
+    return Phase(send, {j: sum(phase.expect[j] for phase in phases) for j in phases[0].expect})

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gossamer._node.buffers import Buffers
 from gossamer._node.exchanges import Exchanges
-from gossamer._node.node import Member
+from gossamer._node.node import Node
 
 log = logging.getLogger("gossamer")
 
@@ -23,8 +23,8 @@ Values = tuple[list[Tensor], list[Tensor]]  # parameters and buffers, a flat vec
 class ShownModel:
     """A model's parameters and buffers, which may show something else than what is in training."""
 
-    def __init__(self, member: Member, buffers: Buffers) -> None:
-        self._member, self._buffers = member, buffers
+    def __init__(self, node: Node, buffers: Buffers) -> None:
+        self._node, self._buffers = node, buffers
         self._aside: Values | None = None  # what is in training, while something else is shown
         self.was_other = False  # whether it has ever shown something else
 
@@ -35,7 +35,7 @@ class ShownModel:
 
     def read(self) -> Values:
         """Return copies of what is shown; of the buffers, those that consensus averages."""
-        return self._member.read(), self._buffers.read()
+        return self._node.read(), self._buffers.read()
 
     @contextmanager
     def showing(self, values: Values) -> Iterator[None]:
@@ -64,21 +64,21 @@ class ShownModel:
 
     @torch.no_grad()
     def _put(self, values: Values) -> None:
-        self._member.put(values[0])
+        self._node.put(values[0])
         self._buffers.write(values[1])
 
 
 def remind_of_consensus(
-    shown: ShownModel, member: Member, exchanges: Exchanges, stopping: Collection[int]
+    shown: ShownModel, node: Node, exchanges: Exchanges, stopping: Collection[int]
 ) -> None:
     """Say at the end of a run whose average model nobody has looked at that there is one.
 
     Not of one that has failed, or that somebody is `stopping` to resume it later.
     """
     broken_off = exchanges.broken is not None or hasattr(sys, "last_value") or bool(stopping)
-    if member.rank == 0 and member.rounds >= MANY and not shown.was_other and not broken_off:
+    if node.rank == 0 and node.rounds >= MANY and not shown.was_other and not broken_off:
         log.warning(
             "%d rounds were trained and consensus() was never entered: what was evaluated or saved is "
             "worker 0's own model, not the average of all. with optimizer.consensus(): evaluate and save",
-            member.rounds,
+            node.rounds,
         )

@@ -10,8 +10,8 @@ from torch import Tensor
 from gossamer.algorithms.base import Algorithm, require_common_start, take_compressor, warn_of_theory
 from gossamer.compress import Compressor
 from gossamer.compress.base import require_finite
-from gossamer.rounds.collectives import ring_mean
-from gossamer.rounds.phase import Post, Round, blame
+from gossamer.rounds.collectives import all_mean
+from gossamer.rounds.phase import Phase, Round, blame
 from gossamer.rounds.worker import Worker
 
 
@@ -33,7 +33,7 @@ class AllReduce(Algorithm):
     """
 
     compressor: Compressor | None = None
-    averages: ClassVar[bool] = False  # gradients, not models
+    reaches_consensus: ClassVar[bool] = False  # gradients, not models
 
     def __post_init__(self) -> None:
         if self.compressor is not None:
@@ -48,25 +48,25 @@ class AllReduce(Algorithm):
         """Average gradients, or displacements."""
         if state.x_sync is None:
             g = worker.gradient()
-            yield from self.average(worker, g)  #             g   = 1/n sum_j g_j
+            yield from self.average(worker, g)  #  g   = 1/n sum_j g_j
             worker.set_gradient(g)
-            worker.step()  #                                  x  += u(g)
+            worker.step()  #                       x  += u(g)
             return
-        worker.step()  #                                      x  += u
+        worker.step()  #                           x  += u
         d = worker.x - state.x_sync
         yield from self.average(worker, d)
-        state.x_sync.add_(d)  #                               x_s += 1/n sum_j (x_j - x_s)
+        state.x_sync.add_(d)  #                    x_s += 1/n sum_j (x_j - x_s)
         worker.x.copy_(state.x_sync)
 
     def average(self, worker: Worker, v: Tensor) -> Round:
         """Replace v by the average of all workers' v, or of their C(v)."""
         if self.compressor is None:
             require_finite(v, worker.layout)
-            yield from ring_mean(worker.rank, worker.n, v)
+            yield from all_mean(worker.rank, worker.n, v)
             return
         own = worker.encode(self.compressor, v)
         others = [j for j in range(worker.n) if j != worker.rank]
-        inbox = yield Post(dict.fromkeys(others, own), dict.fromkeys(others, own.numel()))
+        inbox = yield Phase(dict.fromkeys(others, own), dict.fromkeys(others, own.numel()))
         total = worker.zeros()
         # One order, and weights of 1, which no processor rounds: the same bits everywhere.
         for j, message in sorted({**inbox, worker.rank: own}.items()):

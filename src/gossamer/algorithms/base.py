@@ -32,11 +32,11 @@ class Algorithm(ABC):
 
     varying_graphs: ClassVar[bool] = True  # works when W changes from round to round
     directed_graphs: ClassVar[bool] = True  # works when W is not symmetric
-    averages: ClassVar[bool] = True  # brings workers that start apart to their average
+    reaches_consensus: ClassVar[bool] = True  # brings workers that start apart to their average
 
     @property
-    def early(self) -> bool:
-        """Whether the first phase needs no gradient and changes nothing before its mail arrives.
+    def sends_before_gradient(self) -> bool:
+        """Whether the first phase needs no gradient and changes nothing before messages arrive.
 
         Such a round may be started before the gradient is computed, with the same result; or before
         several local steps, if `worker.step` then does them all.
@@ -73,7 +73,7 @@ class Algorithm(ABC):
         """Raise a ValueError if messages cannot fly during the last `overlap` of a round's `every` steps."""
         if not isinstance(every, int) or every < 1:
             raise ValueError(f"every={every!r}: the number of optimizer steps a round, 1 or more")
-        if overlap and not self.early:
+        if overlap and not self.sends_before_gradient:
             raise ValueError(
                 f"{type(self).__name__} as it is needs the gradient before its first message, so nothing can "
                 f"overlap; use DPSGD, Choco or PowerGossip with order='combine-then-adapt'"
@@ -100,7 +100,7 @@ def require_gamma(gamma: Gamma, most: float = 1.0, *, auto: bool = False) -> Non
         )
 
 
-def number(gamma: Gamma) -> float:
+def resolved(gamma: Gamma) -> float:
     """Return gamma, which must have been found by now."""
     if isinstance(gamma, str):
         raise ValueError("gamma='auto' has not been found yet; gossamer.tune_gamma gives the number")

@@ -11,10 +11,10 @@ from gossamer.algorithms.base import (
     Algorithm,
     Gamma,
     Order,
-    number,
     require_common_start,
     require_gamma,
     require_order,
+    resolved,
     take_compressor,
     warn_of_theory,
 )
@@ -57,7 +57,7 @@ class Choco(Algorithm):
         warn_of_theory(self, take_compressor(self, self.compressor), "delta")
 
     @property
-    def early(self) -> bool:
+    def sends_before_gradient(self) -> bool:
         """Only the second paper's order."""
         return self.order == "combine-then-adapt"
 
@@ -73,11 +73,11 @@ class Choco(Algorithm):
         """Step, tell the difference, and move towards the neighbours."""
         C, x, x_hat, r = self.compressor, worker.x, state.x_hat, state.r
         if self.order == "adapt-then-combine":
-            worker.step()  #                               x  += u
-        q = worker.encode(C, x - x_hat)  #                 q   = Q(x - x^)
+            worker.step()  #                        x  += u
+        q = worker.encode(C, x - x_hat)  #          q   = Q(x - x^)
         inbox = yield worker.exchange(q)
-        worker.add(C, x_hat, q)  #                         x^ += q
-        worker.pull(C, r, q, inbox)  #                     s  += sum_j w_ij q_j, with r = s - x^
+        worker.add(C, x_hat, q)  #                  x^ += q
+        worker.add_disagreement(C, r, q, inbox)  #  s  += sum_j w_ij q_j, with r = s - x^
         if self.order == "combine-then-adapt":
-            worker.step()  #                               x  += u
-        x.add_(r, alpha=number(self.gamma))  #             x  += gamma (s - x^)
+            worker.step()  #                        x  += u
+        x.add_(r, alpha=resolved(self.gamma))  #    x  += gamma (s - x^)

@@ -31,7 +31,7 @@ class DCD(Algorithm):
 
     compressor: Compressor
     varying_graphs: ClassVar[bool] = False
-    averages: ClassVar[bool] = False  # workers must start together
+    reaches_consensus: ClassVar[bool] = False  # workers must start together
 
     def __post_init__(self) -> None:
         warn_of_theory(self, take_compressor(self, self.compressor), "unbiased")
@@ -45,9 +45,9 @@ class DCD(Algorithm):
         """Compress the whole move, then make it."""
         C, x, x_hat, r = self.compressor, worker.x, state.x_hat, state.r
         worker.step()
-        u = x - x_hat  #                                   u    = all steps since the last round
-        own = worker.encode(C, r + u)  #                   z    = sum_j w_ij x^_j + u - x_i
+        u = x - x_hat  #                              u    = all steps since the last round
+        own = worker.encode(C, r + u)  #              z    = sum_j w_ij x^_j + u - x_i
         inbox = yield worker.exchange(own)
-        worker.add(C, x_hat, own)  #                       x^_i += C(z_i)
-        worker.pull(C, r, own, inbox)  #                   x^_j += C(z_j), summed with w_ij, less x^_i
-        x.copy_(x_hat)  #                                  x_i  = x^_i
+        worker.add(C, x_hat, own)  #                  x^_i += C(z_i)
+        worker.add_disagreement(C, r, own, inbox)  #  x^_j += C(z_j), summed with w_ij, less x^_i
+        x.copy_(x_hat)  #                             x_i  = x^_i

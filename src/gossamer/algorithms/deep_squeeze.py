@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from gossamer.algorithms.base import Algorithm, Gamma, number, require_gamma, take_compressor, warn_of_theory
+from gossamer.algorithms.base import (
+    Algorithm,
+    Gamma,
+    require_gamma,
+    resolved,
+    take_compressor,
+    warn_of_theory,
+)
 from gossamer.compress import Compressor
 from gossamer.rounds.phase import Round
 from gossamer.rounds.worker import Worker
@@ -40,12 +47,12 @@ class DeepSqueeze(Algorithm):
 
     def round(self, worker: Worker, state: DeepSqueezeState) -> Round:
         """Step, send model plus memory, move towards what was received."""
-        C, x, delta, eta = self.compressor, worker.x, state.delta, number(self.gamma)
-        worker.step()  #                                   x    += u
-        delta.add_(x)  #                                   v     = x + delta
+        C, x, delta, eta = self.compressor, worker.x, state.delta, resolved(self.gamma)
+        worker.step()  #                    x    += u
+        delta.add_(x)  #                    v     = x + delta
         own = worker.encode(C, delta)
         inbox = yield worker.exchange(own)
-        worker.add(C, delta, own, -1.0)  #                 delta = v - C(v)
-        pull = worker.zeros()  #                           apart, so that x is rounded once
-        worker.pull(C, pull, own, inbox)
-        x.add_(pull, alpha=eta)  #                         x    += eta (sum_j w_ij C(v_j) - C(v_i))
+        worker.add(C, delta, own, -1.0)  #  delta = v - C(v)
+        pull = worker.zeros()  #            apart, so that x is rounded once
+        worker.add_disagreement(C, pull, own, inbox)
+        x.add_(pull, alpha=eta)  #          x    += eta (sum_j w_ij C(v_j) - C(v_i))

@@ -28,7 +28,7 @@ class DPSGD(Algorithm):
         require_gamma(self.gamma, most=2.0)
 
     @property
-    def early(self) -> bool:
+    def sends_before_gradient(self) -> bool:
         """The paper sends x while the gradient at x is computed."""
         return self.order == "combine-then-adapt"
 
@@ -39,11 +39,11 @@ class DPSGD(Algorithm):
         """Step before or after the exchange."""
         C = FULL_PRECISION
         if self.order == "adapt-then-combine":
-            worker.step()  #                                   x += u
+            worker.step()  #                             x += u
         own = worker.encode(C, worker.x)
         inbox = yield worker.exchange(own)
         pull = worker.zeros()
-        worker.pull(C, pull, own, inbox)  #                    sum_j w_ij x_j - x_i
+        worker.add_disagreement(C, pull, own, inbox)  #  sum_j w_ij x_j - x_i
         if self.order == "combine-then-adapt":
-            worker.step()  #                                   x += u
-        worker.x.add_(pull, alpha=self.gamma)  #               x += gamma (sum_j w_ij x_j - x_i)
+            worker.step()  #                             x += u
+        worker.x.add_(pull, alpha=self.gamma)  #         x += gamma (sum_j w_ij x_j - x_i)

@@ -35,7 +35,7 @@ class ECD(Algorithm):
 
     compressor: Compressor
     varying_graphs: ClassVar[bool] = False
-    averages: ClassVar[bool] = False  # workers must start together
+    reaches_consensus: ClassVar[bool] = False  # workers must start together
 
     def __post_init__(self) -> None:
         warn_of_theory(self, take_compressor(self, self.compressor), "unbiased")
@@ -49,11 +49,11 @@ class ECD(Algorithm):
         """Move freely, and send a point extrapolated along the move."""
         C, x, x_t, s, t = self.compressor, worker.x, state.x_t, state.s, worker.t + 1
         worker.step()
-        u = x - x_t  #                                     u   = all steps since the last round
-        x.copy_(s + u)  #                                  x+  = sum_j w_ij x~_j + u
-        z = (1 - t / 2) * x_t + (t / 2) * (s + u)  #       z   = (1 - t/2) x + t/2 x+
+        u = x - x_t  #                                   u   = all steps since the last round
+        x.copy_(s + u)  #                                x+  = sum_j w_ij x~_j + u
+        z = (1 - t / 2) * x_t + (t / 2) * (s + u)  #     z   = (1 - t/2) x + t/2 x+
         own = worker.encode(C, z.to(x.dtype))
         inbox = yield worker.exchange(own)
         s.mul_(1 - 2 / t)
-        worker.mix(C, s, own, inbox, 2 / t)  #             x~_j = (1 - 2/t) x~_j + 2/t C(z_j)
+        worker.add_weighted(C, s, own, inbox, 2 / t)  #  x~_j = (1 - 2/t) x~_j + 2/t C(z_j)
         x_t.copy_(x)

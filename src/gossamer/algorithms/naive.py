@@ -20,13 +20,13 @@ class NaiveQuantized(Algorithm):
     """
 
     compressor: Compressor
-    averages: ClassVar[bool] = False
+    reaches_consensus: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         take_compressor(self, self.compressor)
 
     @property
-    def early(self) -> bool:
+    def sends_before_gradient(self) -> bool:
         """The model is sent while the gradient at it is computed."""
         return True
 
@@ -39,5 +39,5 @@ class NaiveQuantized(Algorithm):
         inbox = yield worker.exchange(own)
         u = worker.update()
         worker.x.zero_()
-        worker.mix(self.compressor, worker.x, own, inbox)  #   x  = sum_j w_ij C(x_j)
-        worker.x.add_(u)  #                                    x += u
+        worker.add_weighted(self.compressor, worker.x, own, inbox)  #  x  = sum_j w_ij C(x_j)
+        worker.x.add_(u)  #                                            x += u

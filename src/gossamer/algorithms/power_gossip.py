@@ -11,7 +11,7 @@ from gossamer.algorithms.base import Algorithm, Order, require_gamma, require_or
 from gossamer.algorithms.edges import Edge, edge_inputs, matrices_and_vectors, probe, products
 from gossamer.algorithms.edges import open_products as opened
 from gossamer.algorithms.edges import seal_products as sealed
-from gossamer.rounds.phase import Post, Round
+from gossamer.rounds.phase import Phase, Round
 from gossamer.rounds.worker import Worker
 
 
@@ -45,7 +45,7 @@ class PowerGossip(Algorithm):
             raise ValueError(f"rank={self.rank}, sub_steps={self.sub_steps}: both are at least 1")
 
     @property
-    def early(self) -> bool:
+    def sends_before_gradient(self) -> bool:
         """The first products can leave before the gradient is there."""
         return self.order == "combine-then-adapt"
 
@@ -60,7 +60,7 @@ class PowerGossip(Algorithm):
     def round(self, worker: Worker, state: PowerGossipState) -> Round:
         """Step, then `sub_steps` exchanges; or the step last."""
         if self.order == "adapt-then-combine":
-            worker.step()  #                                               x += u
+            worker.step()  #                                            x += u
         X, vectors = matrices_and_vectors(worker)
         w, u = worker.weights, None
         for sub_step in range(self.sub_steps):
@@ -70,19 +70,19 @@ class PowerGossip(Algorithm):
             whole = vectors if sub_step == 0 else []
             own = {j: y[j] + [v.clone() for v in whole] for j in ins}
             outbox = {j: sealed(own[j]) for j in ins}
-            inbox = yield Post(outbox, {j: m.numel() for j, m in outbox.items()})
+            inbox = yield Phase(outbox, {j: m.numel() for j, m in outbox.items()})
             if self.order == "combine-then-adapt" and u is None:
-                u = worker.update()  #                                     from the gradient at x
+                u = worker.update()  #                                  from the gradient at x
             for j in ins:
                 s = -1.0 if worker.rank > j else 1.0
                 theirs = opened(inbox[j], own[j], j)
                 hi, lo = (own[j], theirs) if worker.rank > j else (theirs, own[j])
-                out = [b - a for a, b in zip(lo, hi, strict=True)]  #      y_hi - y_lo, the same on both ends
+                out = [b - a for a, b in zip(lo, hi, strict=True)]  #   y_hi - y_lo, the same on both ends
                 P, Q = (ins[j], out[: len(X)]) if c[j] % 2 else (out[: len(X)], ins[j])
                 for M, p, q in zip(X, P, Q, strict=True):
-                    M.addmm_(p, q.T, alpha=self.gamma * w[j] * s)  #       X_i += gamma w_ij s P Q^T
+                    M.addmm_(p, q.T, alpha=self.gamma * w[j] * s)  #    X_i += gamma w_ij s P Q^T
                 for v, difference in zip(whole, out[len(X) :], strict=True):
-                    v.add_(difference, alpha=self.gamma * w[j] * s)  #     x_i += gamma w_ij (x_j - x_i)
+                    v.add_(difference, alpha=self.gamma * w[j] * s)  #  x_i += gamma w_ij (x_j - x_i)
                 state.edges[j] = Edge(P, Q, c[j] + 1)
         if u is not None:
-            worker.x.add_(u)  #                                            x += u
+            worker.x.add_(u)  #                                         x += u

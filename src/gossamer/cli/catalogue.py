@@ -113,7 +113,7 @@ def _algorithm(name: str) -> dict[str, Any]:
         "gamma": options.get("gamma"),
         "varying_graphs": kind.varying_graphs,
         "directed_graphs": kind.directed_graphs,
-        "overlap": algorithm.early,
+        "overlap": algorithm.sends_before_gradient,
         "phases": len(phases),
     }
 

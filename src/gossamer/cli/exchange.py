@@ -42,7 +42,7 @@ def check_exchange(command: Sequence[str] = WORKER, limit: float = LIMIT) -> Fin
     told = json.loads(next((line for line in outputs[0].splitlines() if line.startswith("{")), "{}"))
     if not told.get("error", 1.0) < 0.01:
         return Finding("problem", "exchange", f"wrong average: {told or outputs[0]}", remedy)
-    took = f"{told['bytes']} bytes a worker, {told['rounds']} rounds, {1000 * told['seconds']:.0f} ms"
+    took = f"{told['bytes']} bytes per worker, {told['rounds']} rounds, {1000 * told['seconds']:.0f} ms"
     return Finding("ok", "exchange", f"two processes averaged 1000 numbers: {took}")
 
 

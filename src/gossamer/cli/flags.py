@@ -37,7 +37,7 @@ HELP: dict[str, tuple[str, str]] = {
     "every": (WHO, "Steps between two exchanges."),
     "overlap": (WHO, "Send while this many of the steps are computed; implies order=combine-then-adapt."),
     "buffers": (WHO, "BatchNorm statistics of the average model: average, or local (worker 0's own)."),
-    "batch_size": (HOW, "Examples a worker and step."),
+    "batch_size": (HOW, "Examples per worker and step."),
     "optimizer": (HOW, "sgd, adam or adamw."),
     "lr": (HOW, "The learning rate of one worker."),
     "lr_scale": (HOW, "Scale it with the number of workers: none, sqrt or linear."),
@@ -48,7 +48,7 @@ HELP: dict[str, tuple[str, str]] = {
     "weight_decay": (HOW, "Weight decay."),
     "clip": (HOW, "Clip the gradient to this norm."),
     "epochs": (LONG, "How often to go through the data; 10 if neither this nor --steps is given."),
-    "steps": (LONG, "Or how many steps a worker."),
+    "steps": (LONG, "Or how many steps per worker."),
     "evaluate_every": (LONG, "Steps between two evaluations; ten in a run if left out."),
     "checkpoint_every": (
         KEEP,

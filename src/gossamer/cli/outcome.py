@@ -66,7 +66,14 @@ def table_of(runs: list[Run]) -> Table:
     found = rows(runs)
     metric = next((row["metric"] for row in found if row["metric"]), "metric")
     table.add_column("run", overflow="fold")
-    for heading in (f"{metric}, average", "local mean", "apart", "bytes a worker", "× fewer", "time"):
+    for heading in (
+        f"{metric}, average",
+        "local mean",
+        "consensus distance",
+        "bytes per worker",
+        "× fewer",
+        "time",
+    ):
         table.add_column(heading, justify="right")
     table.add_column("status")
     for row in found:
@@ -90,14 +97,14 @@ def _result(summary: dict[str, Any]) -> str:
     parts = [
         f"{metric} of the average model {measure(metric, summary['average'][metric])}",
         f"of the local ones {measure(metric, summary['local_mean'][metric])} on average",
-        f"apart {number(summary['consensus_distance'], 3)}",
-        f"{size(sent)} sent a worker",
+        f"consensus distance {number(summary['consensus_distance'], 3)}",
+        f"{size(sent)} sent per worker",
     ]
     if sent and summary["bytes_full"] and summary["bytes_full"] > 1.05 * sent:
         parts[-1] += f", {times(summary['bytes_full'] / sent)} times fewer than in full precision"
     if summary.get("bytes_evaluating"):
         besides = sum(summary["bytes_evaluating"]) / len(summary["bytes_evaluating"])
-        parts.append(f"{size(besides)} more a worker for evaluations")
+        parts.append(f"{size(besides)} more per worker for evaluations")
     where = f" on a network of {summary['network']}" if summary.get("network") else ""
     parts.append(f"{duration(summary['seconds'])} of training, {summary['clock']}{where}")
     return "\n".join(parts)

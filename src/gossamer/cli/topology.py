@@ -98,8 +98,9 @@ def _facts(d: dict[str, Any]) -> Table:
         "neighbours": f"{degree['min']}{irregular}",
         "diameter": f"{d['diameter']}" if d["diameter"] is not None else "changes with the graph",
         "spectral gap": f"{d['gap']:.4g}: {_meaning(d)}",
-        "messages": f"{d['messages_a_round']:.4g} a round, at most {d['most_messages_a_worker']} a worker",
-        "bytes": f"at most {full} a worker and round for a million parameters; {small} with topk:0.01",
+        "messages": f"{d['messages_a_round']:.4g} per round, "
+        f"at most {d['most_messages_a_worker']} per worker",
+        "bytes": f"at most {full} per worker and round for a million parameters; {small} with topk:0.01",
     }
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)

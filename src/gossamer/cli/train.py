@@ -72,8 +72,8 @@ def _one_run(text: str, *, simulated: bool) -> Callable[..., None]:
         wandb: WandB = False,
         mlflow: MLflow = False,
     ) -> None:
-        watch = _watch(quiet=quiet, tensorboard=tensorboard, wandb=wandb, mlflow=mlflow)
-        _run(settings, out, resume, at_step, watch, simulated=simulated)
+        loggers = _loggers(quiet=quiet, tensorboard=tensorboard, wandb=wandb, mlflow=mlflow)
+        _run(settings, out, resume, at_step, loggers, simulated=simulated)
 
     return command
 
@@ -110,16 +110,16 @@ def compare_command(
     quiet: Quiet = False,
 ) -> None:
     """Compare runs; see COMPARE."""
-    from gossamer.runs.folder import claim
+    from gossamer.runs.folder import new_folder
     from gossamer.runs.processes.worker import make_sampler
 
     configs = configs_of(runs or [], file, settings, simulated=not real)
     for config in configs.values():
         make_sampler(config, config.make_task())  # mistakes come to light before the first run
     task = next(iter(configs.values())).task
-    watch = _watch(quiet=quiet)
-    folder = out or claim(Path("runs"), f"compare-{Path(task).stem}")
-    done = gossamer.runs.compare(configs, folder, real=real, command=_command(), watch=watch)
+    loggers = _loggers(quiet=quiet)
+    folder = out or new_folder(Path("runs"), f"compare-{Path(task).stem}")
+    done = gossamer.runs.compare(configs, folder, real=real, command=_command(), loggers=loggers)
     show_table(done, folder)
 
 
@@ -128,12 +128,12 @@ def _run(
     out: Path | None,
     resumed: Path | None,
     at_step: int | None,
-    watch: tuple[str, ...],
+    loggers: tuple[str, ...],
     *,
     simulated: bool,
 ) -> None:
-    from gossamer.runs.folder import claim
-    from gossamer.runs.loggers.loggers import require_watchers
+    from gossamer.runs.folder import new_folder
+    from gossamer.runs.loggers.loggers import require_loggers
     from gossamer.runs.processes.worker import make_sampler
 
     if resumed is None:
@@ -141,10 +141,12 @@ def _run(
             raise ValueError("--at-step goes with --resume")
         config = _config(settings, out, simulated=simulated)
         make_sampler(config, config.make_task())  # mistakes come to light before a folder is made
-        require_watchers(watch)
-        folder = out or claim(Path("runs"), f"{Path(config.task).stem}-{config.algorithm.partition(':')[0]}")
+        require_loggers(loggers)
+        folder = out or new_folder(
+            Path("runs"), f"{Path(config.task).stem}-{config.algorithm.partition(':')[0]}"
+        )
         start = gossamer.runs.simulate if simulated else gossamer.runs.train
-        summary = start(config, folder, command=_command(), watch=watch)
+        summary = start(config, folder, command=_command(), loggers=loggers)
     else:
         folder = resumed
         if out is not None and out != folder:
@@ -152,7 +154,7 @@ def _run(
         if gossamer.runs.RunFolder(folder).config().simulated != simulated:
             right = "train" if simulated else "simulate"
             raise ValueError(f"this is a run of gossamer {right}: gossamer {right} --resume {quoted(folder)}")
-        summary = gossamer.runs.resume(folder, at_step=at_step, watch=watch, settings=settings)
+        summary = gossamer.runs.resume(folder, at_step=at_step, loggers=loggers, settings=settings)
     if summary:
         show_outcome(folder, summary)
 
@@ -167,7 +169,7 @@ def _config(settings: dict[str, Any], out: Path | None, *, simulated: bool) -> C
     return Config(**settings, simulated=simulated)
 
 
-def _watch(*, quiet: bool, **others: bool) -> tuple[str, ...]:
+def _loggers(*, quiet: bool, **others: bool) -> tuple[str, ...]:
     names = () if quiet else ("progress",)
     return (*names, *(name for name, wanted in others.items() if wanted))
 

@@ -24,7 +24,7 @@ from math import inf, isfinite
 from typing import Any
 
 from gossamer.network.links import Network
-from gossamer.rounds.phase import Post
+from gossamer.rounds.phase import Phase
 
 Piece = tuple[float, float, float]  # from when to when how many bits pass, at an even rate
 
@@ -61,7 +61,7 @@ class Clock:
         """Let every worker work by itself: all equally long, or each as long as its entry says."""
         self._times = self._after(seconds)
 
-    def step(self, phases: Sequence[Sequence[Post]], compute: float, *, overlap: int = 0) -> None:
+    def step(self, phases: Sequence[Sequence[Phase]], compute: float, *, overlap: int = 0) -> None:
         """Let all workers compute and talk; `overlap` steps are computed while the first messages fly."""
         self._began.append(self._times)
         self.compute(compute)
@@ -70,21 +70,21 @@ class Clock:
         if overlap:
             done, self._times = self._times, self._began[-overlap:][0]
             self.phase(phases[0], [b - a for a, b in zip(self._times, done, strict=True)])
-        for posts in phases[1:] if overlap else phases:
-            self.phase(posts)
+        for sent in phases[1:] if overlap else phases:
+            self.phase(sent)
         self._began = []
 
-    def phase(self, posts: Sequence[Post], compute: float | Sequence[float] = 0.0) -> None:
+    def phase(self, phases: Sequence[Phase], compute: float | Sequence[float] = 0.0) -> None:
         """Let all workers do one phase of messages, beside `compute` seconds of work of their own.
 
         A round that computes and then talks is compute(s), phase(first), phase(second), ...; one
         whose first messages fly during the gradient is phase(first, s), phase(second), ...
         """
-        assert len(posts) == self.network.n, f"{len(posts)} posts for {self.network.n} workers"
+        assert len(phases) == self.network.n, f"{len(phases)} phases for {self.network.n} workers"
         going_on = self._after(compute)
-        arriving: list[list[Piece]] = [[] for _ in posts]
-        for i, post in enumerate(posts):
-            messages = [self._message(i, j, data.numel(), posts[j]) for j, data in post.send.items()]
+        arriving: list[list[Piece]] = [[] for _ in phases]
+        for i, phase in enumerate(phases):
+            messages = [self._message(i, j, data.numel(), phases[j]) for j, data in phase.send.items()]
             share_out(messages, self.network.up[i])
             for message in messages:
                 going_on[i] = max(going_on[i], message.pieces[-1][1])
@@ -98,7 +98,7 @@ class Clock:
                 going_on[j] = max(going_on[j], self._drained[j])
         self._times = going_on
 
-    def _message(self, i: int, j: int, nbytes: int, receiver: Post) -> Message:
+    def _message(self, i: int, j: int, nbytes: int, receiver: Phase) -> Message:
         assert receiver.expect.get(i) == nbytes, f"worker {j} does not expect {nbytes} bytes from {i}"
         start = self._times[i]
         if self.network.rendezvous:

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from gossamer.compress import wire
-from gossamer.rounds.phase import Mail, Post, Round, blame
+from gossamer.rounds.phase import Inbox, Phase, Round, blame
 
 PLAIN = 0  # the wire code of a bare vector
 
 
-def ring_mean(rank: int, n: int, v: Tensor) -> Round:
+def all_mean(rank: int, n: int, v: Tensor) -> Round:
     """Replace v by the exact average over all workers, the same bits everywhere.
 
     Ring all-reduce (Patarasuk and Yuan 2009): each of n pieces travels once around to be summed
@@ -30,15 +30,15 @@ def ring_mean(rank: int, n: int, v: Tensor) -> Round:
         arriving = pieces[(rank - p - 1) % n]
         arriving.add_((yield from _pass_on(pieces[(rank - p) % n], right, left, arriving)))
     pieces[(rank + 1) % n].div_(n)
-    yield from gather(rank, n, [*pieces[1:], pieces[0]])  # worker i has completed piece i + 1
+    yield from all_gather(rank, n, [*pieces[1:], pieces[0]])  # worker i has completed piece i + 1
 
 
-def summable(v: Tensor) -> Tensor:
+def as_accumulator(v: Tensor) -> Tensor:
     """Return a copy to be averaged: in float32 at least, since many are added up."""
     return v.to(torch.promote_types(v.dtype, torch.float32), copy=True)
 
 
-def gather(rank: int, n: int, rows: Sequence[Tensor]) -> Round:
+def all_gather(rank: int, n: int, rows: Sequence[Tensor]) -> Round:
     """Fill in all rows, of which each worker brings its own; rows[i] has the same length everywhere."""
     right, left = (rank + 1) % n, (rank - 1) % n
     for p in range(n - 1):
@@ -56,7 +56,7 @@ def broadcast(rank: int, n: int, v: Tensor) -> Round:
             inbox = yield _post({}, {source: v})
             v.copy_(_open(inbox, source, v))
         else:
-            yield Post({}, {})
+            yield Phase({}, {})
 
 
 def combine(rank: int, n: int, v: Tensor, into: Callable[[Tensor, Tensor], Tensor]) -> Round:
@@ -72,26 +72,26 @@ def combine(rank: int, n: int, v: Tensor, into: Callable[[Tensor, Tensor], Tenso
         elif 0 <= target < 1 << k:
             yield _post({target: v}, {})
         else:
-            yield Post({}, {})
+            yield Phase({}, {})
     yield from broadcast(rank, n, v)
 
 
-def one_complaint(rank: int, n: int, complaint: Tensor) -> Round:
+def first_error(rank: int, n: int, complaint: Tensor) -> Round:
     """Replace a uint8 text, zeros for none, by that of one worker that has one, the same for all."""
     yield from combine(rank, n, complaint, lambda mine, theirs: mine if mine.any() else theirs)
 
 
-def _pass_on(piece: Tensor, right: int, left: int, like: Tensor) -> Generator[Post, Mail, Tensor]:
+def _pass_on(piece: Tensor, right: int, left: int, like: Tensor) -> Generator[Phase, Inbox, Tensor]:
     inbox = yield _post({right: piece}, {left: like})
     return _open(inbox, left, like)
 
 
-def _post(send: Mail, like: Mail) -> Post:
+def _post(send: Inbox, like: Inbox) -> Phase:
     sealed = {peer: wire.seal(PLAIN, [v]) for peer, v in send.items()}
-    return Post(sealed, {peer: _nbytes(v) for peer, v in like.items()})
+    return Phase(sealed, {peer: _nbytes(v) for peer, v in like.items()})
 
 
-def _open(inbox: Mail, peer: int, like: Tensor) -> Tensor:
+def _open(inbox: Inbox, peer: int, like: Tensor) -> Tensor:
     with blame(peer):
         payload = wire.unseal(inbox[peer], PLAIN, _nbytes(like))
     return wire.from_bytes(payload, like.dtype).view(like.shape).to(like.device)

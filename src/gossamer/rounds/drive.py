@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gossamer.rounds.phase import Mail, Post, Round
+from gossamer.rounds.phase import Inbox, Phase, Round
 
 
-def advance(r: Round, inbox: Mail | None) -> Post | None:
+def advance(r: Round, inbox: Inbox | None) -> Phase | None:
     """Deliver the inbox (None starts the round) and return the next phase, or None at the end."""
     try:
         return r.send(inbox)  # type: ignore[arg-type]  # a generator starts with None
@@ -15,29 +15,31 @@ def advance(r: Round, inbox: Mail | None) -> Post | None:
         return None
 
 
-def lockstep(rounds: Sequence[Round], watch: Callable[[Sequence[Post]], None] | None = None) -> list[int]:
+def run_together(
+    rounds: Sequence[Round], observe: Callable[[Sequence[Phase]], None] | None = None
+) -> list[int]:
     """Run one round of every worker and return the bytes each has sent.
 
-    `watch` sees every phase, as what each worker posts, before it is delivered.
+    `observe` sees every phase, as what each worker sends and expects, before it is delivered.
     """
     sent = [0] * len(rounds)
-    posts = [advance(r, None) for r in rounds]
-    while any(post is not None for post in posts):
-        present = [post for post in posts if post is not None]
-        assert len(present) == len(posts), "all workers' rounds have the same number of phases"
-        if watch is not None:
-            watch(present)
-        for rank, post in enumerate(present):
-            sent[rank] += sum(message.numel() for message in post.send.values())
+    phases = [advance(r, None) for r in rounds]
+    while any(phase is not None for phase in phases):
+        present = [phase for phase in phases if phase is not None]
+        assert len(present) == len(phases), "all workers' rounds have the same number of phases"
+        if observe is not None:
+            observe(present)
+        for rank, phase in enumerate(present):
+            sent[rank] += sum(message.numel() for message in phase.send.values())
         inboxes = [_inbox(rank, present) for rank in range(len(rounds))]
-        posts = [advance(r, inbox) for r, inbox in zip(rounds, inboxes, strict=True)]
+        phases = [advance(r, inbox) for r, inbox in zip(rounds, inboxes, strict=True)]
     return sent
 
 
-def _inbox(rank: int, posts: Sequence[Post]) -> Mail:
+def _inbox(rank: int, phases: Sequence[Phase]) -> Inbox:
     """Collect what was sent to a worker, in rank order, as copies: a network has no references."""
-    inbox = {sender: post.send[rank].clone() for sender, post in enumerate(posts) if rank in post.send}
+    inbox = {sender: phase.send[rank].clone() for sender, phase in enumerate(phases) if rank in phase.send}
     lengths = {sender: message.numel() for sender, message in inbox.items()}
-    expected = posts[rank].expect
+    expected = phases[rank].expect
     assert lengths == expected, f"worker {rank} expects {expected} bytes, {lengths} were sent"
     return inbox

@@ -10,18 +10,18 @@ from torch import Tensor
 
 from gossamer.errors import WireError
 
-Mail = dict[int, Tensor]  # peer -> one flat uint8 message; inboxes are in rank order
+Inbox = dict[int, Tensor]  # peer -> one flat uint8 message; inboxes are in rank order
 
 
 @dataclass(frozen=True)
-class Post:
+class Phase:
     """One phase: what goes out, and from whom how many bytes will come in."""
 
-    send: Mail
+    send: Inbox
     expect: dict[int, int]
 
 
-Round = Generator[Post, Mail, None]
+Round = Generator[Phase, Inbox, None]
 
 
 @contextmanager

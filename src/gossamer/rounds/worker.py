@@ -18,7 +18,7 @@ from torch import Tensor
 from gossamer._random import generator
 from gossamer.compress import Compressor
 from gossamer.compress.layout import Layout
-from gossamer.rounds.phase import Mail, Post, blame
+from gossamer.rounds.phase import Inbox, Phase, blame
 from gossamer.topology import Schedule, Topology
 
 
@@ -70,26 +70,28 @@ class Worker:
         rng = generator(self.seed, "noise", self.t, self.rank)
         return compressor.encode(v.to(self.layout.dtype), self.layout, rng)
 
-    def exchange(self, message: Tensor) -> Post:
+    def exchange(self, message: Tensor) -> Phase:
         """Send one message to all neighbours and expect one of the same length from each."""
         receivers = self.topology.receivers(self.rank, self.t)
-        return Post(dict.fromkeys(receivers, message), dict.fromkeys(self.neighbours, message.numel()))
+        return Phase(dict.fromkeys(receivers, message), dict.fromkeys(self.neighbours, message.numel()))
 
     def add(self, compressor: Compressor, into: Tensor, own: Tensor, weight: float = 1.0) -> None:
         """Do into += weight * C(v_i) for this worker's own message."""
         compressor.add(into, own, self.layout, weight)
 
-    def mix(self, compressor: Compressor, into: Tensor, own: Tensor, inbox: Mail, scale: float = 1.0) -> None:
+    def add_weighted(
+        self, compressor: Compressor, into: Tensor, own: Tensor, inbox: Inbox, scale: float = 1.0
+    ) -> None:
         """Do into += scale * sum_j w_ij C(v_j), own message included."""
         self._sum(compressor, into, own, inbox, {j: scale * w for j, w in self.weights.items()})
 
-    def pull(self, compressor: Compressor, into: Tensor, own: Tensor, inbox: Mail) -> None:
+    def add_disagreement(self, compressor: Compressor, into: Tensor, own: Tensor, inbox: Inbox) -> None:
         """Do into += sum_j w_ij C(v_j) - C(v_i)."""
         row = self.weights
         self._sum(compressor, into, own, inbox, {**row, self.rank: row[self.rank] - 1.0})
 
     def _sum(
-        self, compressor: Compressor, into: Tensor, own: Tensor, inbox: Mail, weights: dict[int, float]
+        self, compressor: Compressor, into: Tensor, own: Tensor, inbox: Inbox, weights: dict[int, float]
     ) -> None:
         """Add messages up, always in rank order."""
         for j, w in weights.items():

@@ -22,7 +22,7 @@ def compare(
     *,
     real: bool = False,
     command: str | None = None,
-    watch: tuple[str, ...] = (),
+    loggers: tuple[str, ...] = (),
 ) -> list[Path]:
     """Do runs one after another, each in a folder of its own; return the folders.
 
@@ -39,7 +39,7 @@ def compare(
         if RunFolder(folders[name]).exists():
             RunFolder(folders[name]).config().require_unchanged(vars(_as_run(config, real=real)))
     for name, config in configs.items():
-        summary = _one(_as_run(config, real=real), folders[name], command, watch)
+        summary = _one(_as_run(config, real=real), folders[name], command, loggers)
         if summary["status"] == "interrupted":
             break
     return [folder for folder in folders.values() if RunFolder(folder).exists()]
@@ -54,12 +54,12 @@ def _as_run(config: Config, *, real: bool) -> Config:
     return replace(config, simulated=not real)
 
 
-def _one(config: Config, folder: Path, command: str | None, watch: tuple[str, ...]) -> dict[str, Any]:
+def _one(config: Config, folder: Path, command: str | None, loggers: tuple[str, ...]) -> dict[str, Any]:
     start = simulate if config.simulated else train
     try:
         if RunFolder(folder).exists():
-            return resume(folder, watch=watch)
-        return start(config, folder, command=command, watch=watch)
+            return resume(folder, loggers=loggers)
+        return start(config, folder, command=command, loggers=loggers)
     except Exception as error:
         if RunFolder(folder).status() != "failed":  # something else than the run itself
             raise

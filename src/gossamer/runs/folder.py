@@ -138,7 +138,7 @@ def _commit() -> str | None:
     return found.stdout.strip()
 
 
-def claim(base: Path, name: str) -> Path:
+def new_folder(base: Path, name: str) -> Path:
     """Make and return the first of base/name-1, base/name-2, ... that is not there."""
     base.mkdir(parents=True, exist_ok=True)
     for number in count(1):

@@ -16,19 +16,19 @@ from gossamer.network.clock import Clock
 from gossamer.runs.config import Config
 from gossamer.runs.files import json_safe
 from gossamer.runs.folder import RunFolder
-from gossamer.runs.loggers.loggers import make_watchers, require_watchers
+from gossamer.runs.loggers.loggers import make_loggers, require_loggers
 from gossamer.runs.processes.launch import launch
 from gossamer.runs.processes.worker import make_sampler, train_worker
 from gossamer.runs.summary import description, mark_failed, results
-from gossamer.runs.training.crew import Simulated
 from gossamer.runs.training.learner import own_randomness
+from gossamer.runs.training.local_workers import AllWorkers
 from gossamer.runs.training.loop import Loop
 from gossamer.runs.training.stop import Stop
-from gossamer.runs.training.timetable import Plan
+from gossamer.runs.training.timetable import Timetable
 
 
 def train(
-    config: Config, out: str | Path, *, command: str | None = None, watch: tuple[str, ...] = ()
+    config: Config, out: str | Path, *, command: str | None = None, loggers: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """Train with real worker processes; return the summary.
 
@@ -36,29 +36,29 @@ def train(
     """
     if config.make_network() is not None:
         raise ValueError("a bandwidth, latency or network can only be modelled: use gossamer simulate")
-    require_watchers(watch)
+    require_loggers(loggers)
     folder, said = RunFolder(Path(out)), command or shlex.join(sys.argv)
     if not under_torchrun() or os.environ["RANK"] == "0":
         folder.create(config, said)
-    return _train(folder, config, watch, said, resume=False, at_step=None)
+    return _train(folder, config, loggers, said, resume=False, at_step=None)
 
 
 def simulate(
-    config: Config, out: str | Path, *, command: str | None = None, watch: tuple[str, ...] = ()
+    config: Config, out: str | Path, *, command: str | None = None, loggers: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """Train with all workers in this process, on a modelled network if there is one; return the summary."""
-    require_watchers(watch)
+    require_loggers(loggers)
     folder = RunFolder(Path(out))
     config = replace(config, simulated=True)
     folder.create(config, command or shlex.join(sys.argv))
-    return _simulate(folder, config, watch, resume=False, at_step=None)
+    return _simulate(folder, config, loggers, resume=False, at_step=None)
 
 
 def resume(
     out: str | Path,
     *,
     at_step: int | None = None,
-    watch: tuple[str, ...] = (),
+    loggers: tuple[str, ...] = (),
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Go on with a run that was stopped, or killed, where it was; return the summary.
@@ -69,7 +69,7 @@ def resume(
     config = folder.config()
     config.require_unchanged(settings or {})
     config = replace(config, **(settings or {}))
-    require_watchers(watch)
+    require_loggers(loggers)
     if folder.status() in ("finished", "diverged"):  # it would end the same way
         if at_step is not None:
             raise ValueError(
@@ -79,8 +79,8 @@ def resume(
     if not under_torchrun() or os.environ["RANK"] == "0":
         folder.write_config(config)
     if config.simulated:
-        return _simulate(folder, config, watch, resume=True, at_step=at_step)
-    return _train(folder, config, watch, "", resume=True, at_step=at_step)
+        return _simulate(folder, config, loggers, resume=True, at_step=at_step)
+    return _train(folder, config, loggers, "", resume=True, at_step=at_step)
 
 
 def under_torchrun() -> bool:
@@ -91,7 +91,7 @@ def under_torchrun() -> bool:
 def _train(
     folder: RunFolder,
     config: Config,
-    watch: tuple[str, ...],
+    loggers: tuple[str, ...],
     command: str,
     *,
     resume: bool,
@@ -99,7 +99,7 @@ def _train(
 ) -> dict[str, Any]:
     if not under_torchrun():
         with folder.held():
-            launch(folder, resume=resume, at_step=at_step, watch=watch)
+            launch(folder, resume=resume, at_step=at_step, loggers=loggers)
         return folder.summary()
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if size != config.workers:
@@ -107,7 +107,7 @@ def _train(
     if rank == 0:
         Stop.clear(folder.path)
     try:
-        train_worker(folder, config, rank, resume=resume, at_step=at_step, watch=watch, command=command)
+        train_worker(folder, config, rank, resume=resume, at_step=at_step, loggers=loggers, command=command)
     except Exception as error:
         if rank == 0:
             status = "diverged" if isinstance(error, Diverged) else "failed"
@@ -117,26 +117,26 @@ def _train(
 
 
 def _simulate(
-    folder: RunFolder, config: Config, watch: tuple[str, ...], *, resume: bool, at_step: int | None
+    folder: RunFolder, config: Config, loggers: tuple[str, ...], *, resume: bool, at_step: int | None
 ) -> dict[str, Any]:
     with folder.held():
         try:
             with own_randomness():
-                return _simulated(folder, config, watch, resume=resume, at_step=at_step)
+                return _simulated(folder, config, loggers, resume=resume, at_step=at_step)
         except BaseException as error:
             mark_failed(folder, "failed", f"{type(error).__name__}: {error}")
             raise
 
 
 def _simulated(
-    folder: RunFolder, config: Config, watch: tuple[str, ...], *, resume: bool, at_step: int | None
+    folder: RunFolder, config: Config, loggers: tuple[str, ...], *, resume: bool, at_step: int | None
 ) -> dict[str, Any]:
     links = config.make_network()
     compute = None if config.compute is None else seconds(config.compute)
     task = config.make_task()
     sampler = make_sampler(config, task)
-    crew = Simulated(config, task, sampler, Clock(links) if links else None, compute)
-    loop = Loop(crew, config, Plan.of(config, sampler), folder)
+    here = AllWorkers(config, task, sampler, Clock(links) if links else None, compute)
+    loop = Loop(here, config, Timetable.of(config, sampler), folder)
     if resume:
         loop.resume(at_step)
     known = description(loop, task, sampler) | {"clock": "modelled", "network": str(links) if links else None}
@@ -144,7 +144,7 @@ def _simulated(
     Stop.clear(folder.path)
     stop = Stop(folder.path, margin=0)
     with stop.listening():
-        status = loop.run(make_watchers(watch, folder.path, config, task), stop.at)
+        status = loop.run(make_loggers(loggers, folder.path, config, task), stop.at)
     Stop.clear(folder.path)
     known = json_safe(known | results(loop, known["parameters"], status) | {"error": loop.error})
     folder.write("summary.json", known)

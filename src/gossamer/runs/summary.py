@@ -10,8 +10,8 @@ from gossamer.algorithms import AllReduce
 from gossamer.runs.config import Config
 from gossamer.runs.folder import RunFolder
 from gossamer.runs.record import read_run
-from gossamer.runs.training.crew import Crew
 from gossamer.runs.training.evaluate import evaluate
+from gossamer.runs.training.local_workers import LocalWorkers
 from gossamer.runs.training.loop import Loop
 from gossamer.tasks import Sampler, Task
 from gossamer.topology import Schedule, Topology
@@ -21,19 +21,19 @@ ROUNDS_SHOWN = 64  # of a graph that changes
 
 def description(loop: Loop, task: Task, sampler: Sampler) -> dict[str, Any]:
     """Return what is known before the first step."""
-    crew, config = loop.crew, loop.config
+    here, config = loop.here, loop.config
     return {
         "status": "running",
         "error": None,
         "task": task.name,
         "metric": task.metric,
         "better": task.better,
-        "workers": crew.n,
-        "parameters": sum(p.numel() for p in crew.sessions[0].parameters.values()),
+        "workers": here.n,
+        "parameters": sum(p.numel() for p in here.learners[0].parameters.values()),
         "algorithm": config.algorithm,
         "compressor": config.compressor,
         "topology": config.topology,
-        "gamma": getattr(crew.algorithm, "gamma", None),
+        "gamma": getattr(here.algorithm, "gamma", None),
         "partition": {"kind": config.partition, "counts": _counts(sampler)},
         "graph": _graph(config.make_topology()),
     }
@@ -41,25 +41,25 @@ def description(loop: Loop, task: Task, sampler: Sampler) -> dict[str, Any]:
 
 def results(loop: Loop, parameters: int, status: str) -> dict[str, Any]:
     """Return what has come out. All workers call it together, since it asks them all."""
-    crew = loop.crew
+    here = loop.here
     if loop.evaluation is None and status != "diverged":
-        loop.evaluation = evaluate(crew)
-    found, links = loop.evaluation, _links(crew)
+        loop.evaluation = evaluate(here)
+    found, links = loop.evaluation, _links(here)
     own_loss = math.nan if loop.train_loss is None else loop.train_loss
-    rows = crew.gathered([[own_loss, float(sent)] for sent in crew.sent_evaluating])
+    rows = here.gathered([[own_loss, float(sent)] for sent in here.sent_evaluating])
     return {
         "status": status,
         "steps": loop.step,
-        "epochs": loop.plan.epoch(loop.step),
+        "epochs": loop.timetable.epoch(loop.step),
         "average": found and found.average,
         "local_mean": found and found.local_mean,
         "consensus_distance": found and found.consensus_distance,
-        "train_loss": sum(loss for loss, _ in rows) / crew.n,
-        "bytes_sent": [sum(count for i, _, count in links if i == rank) for rank in range(crew.n)],
+        "train_loss": sum(loss for loss, _ in rows) / here.n,
+        "bytes_sent": [sum(count for i, _, count in links if i == rank) for rank in range(here.n)],
         "bytes_evaluating": [int(sent) for _, sent in rows],
         "links": links,
         "bytes_full": _full_precision(loop.config, parameters, loop.step),
-        "seconds": crew.seconds,
+        "seconds": here.seconds,
     }
 
 
@@ -69,9 +69,9 @@ def mark_failed(folder: RunFolder, status: str, error: str) -> None:
         folder.write("summary.json", read_run(folder.path).summary | {"status": status, "error": error})
 
 
-def _links(crew: Crew) -> list[list[int]]:
+def _links(here: LocalWorkers) -> list[list[int]]:
     """Return [sender, receiver, bytes] for every pair that has talked in training."""
-    rows = crew.gathered([[float(sent[j]) for j in range(crew.n)] for sent in crew.sent])
+    rows = here.gathered([[float(sent[j]) for j in range(here.n)] for sent in here.sent])
     return [[i, j, int(count)] for i, row in enumerate(rows) for j, count in enumerate(row) if count]
 
 

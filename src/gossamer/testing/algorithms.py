@@ -26,7 +26,7 @@ def check_algorithm(algorithm: Algorithm, rounds: int = 6) -> None:
     generator alone; take up a saved state and go on bit for bit; run with 1, 2, 4 and 5 workers,
     on changing and directed graphs if it says so, and refuse them if not; not touch a message it
     has sent; raise a ValueError for a gradient that is not finite; and, if it claims to be
-    `early`, need no gradient and change nothing before its first mail arrives.
+    `sends_before_gradient`, need no gradient and change nothing before its first messages arrive.
     """
     kind = type(algorithm)
     assert is_dataclass(kind) and kind.__dataclass_params__.frozen, "an algorithm is a frozen dataclass"
@@ -78,14 +78,14 @@ def _check_resumes(algorithm: Algorithm, rounds: int) -> None:
     straight, resumed = (problem(algorithm, topology.ring(4), every=2) for _ in range(2))
     for run in (straight, resumed):
         run.run(rounds + 1)
-    saved = [(member.state_dict(), member.flats[0].x.clone()) for member in resumed.members]
+    saved = [(node.state_dict(), node.buckets[0].x.clone()) for node in resumed.nodes]
     optimizers = [copy.deepcopy(o.state_dict()) for o in resumed.optimizers]
     resumed = problem(algorithm, topology.ring(4), every=2)
-    for member, optimizer, (state, x), own in zip(
-        resumed.members, resumed.optimizers, saved, optimizers, strict=True
+    for node, optimizer, (state, x), own in zip(
+        resumed.nodes, resumed.optimizers, saved, optimizers, strict=True
     ):
-        member.flats[0].x.copy_(x)
-        member.load_state_dict(state)
+        node.buckets[0].x.copy_(x)
+        node.load_state_dict(state)
         optimizer.load_state_dict(own)
     for run in (straight, resumed):
         run.run(rounds)
@@ -107,36 +107,38 @@ def _check_graphs(algorithm: Algorithm) -> None:
 
 
 def _check_early(algorithm: Algorithm) -> None:
-    if not algorithm.early:
+    if not algorithm.sends_before_gradient:
         return
     run = problem(algorithm, topology.ring(4), lr=0.0)
     run.run(1)
-    member = run.members[0]
-    x, state = member.flats[0].x.clone(), dump(member.states)
+    node = run.nodes[0]
+    x, state = node.buckets[0].x.clone(), dump(node.states)
 
     def forbidden() -> None:
-        raise AssertionError("claims to be early, but steps before its first mail")
+        raise AssertionError("sends_before_gradient, but steps before the first messages arrive")
 
-    member.workers[0].step = forbidden
-    advance(member.round(), None)
-    assert torch.equal(x, member.flats[0].x), "claims to be early, but moves x before its first mail"
-    assert _same(state, dump(member.states)), (
-        "claims to be early, but changes its state before its first mail"
+    node.workers[0].step = forbidden
+    advance(node.round(), None)
+    assert torch.equal(x, node.buckets[0].x), (
+        "sends_before_gradient, but moves x before the first messages arrive"
+    )
+    assert _same(state, dump(node.states)), (
+        "sends_before_gradient, but changes its state before the first messages arrive"
     )
 
 
 def _check_messages_stay(algorithm: Algorithm) -> None:
     run = problem(algorithm, topology.ring(2))
-    for member in run.members:
-        for flat in member.flats:
-            flat.set_gradient(torch.ones_like(flat.x))
+    for node in run.nodes:
+        for bucket in node.buckets:
+            bucket.set_gradient(torch.ones_like(bucket.x))
     with torch.no_grad():
-        rounds = [member.round() for member in run.members]
-        posts = [advance(r, None) for r in rounds]
-        while all(post is not None for post in posts):
-            messages = [post.send[1 - i] for i, post in enumerate(posts) if post is not None]
+        rounds = [node.round() for node in run.nodes]
+        phases = [advance(r, None) for r in rounds]
+        while all(phase is not None for phase in phases):
+            messages = [phase.send[1 - i] for i, phase in enumerate(phases) if phase is not None]
             copies = [m.clone() for m in messages]
-            posts = [advance(r, {1 - i: copies[1 - i].clone()}) for i, r in enumerate(rounds)]
+            phases = [advance(r, {1 - i: copies[1 - i].clone()}) for i, r in enumerate(rounds)]
             unchanged = all(torch.equal(a, b) for a, b in zip(messages, copies, strict=True))
             assert unchanged, "changes a message after it was sent"
 

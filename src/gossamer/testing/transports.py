@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gossamer.rounds.phase import Mail, Post
+from gossamer.rounds.phase import Inbox, Phase
 from gossamer.transport import Transport
 
 SIZES = (1, 16, 1000, 100_000, 3_000_000)  # below and above any socket buffer
@@ -22,7 +22,9 @@ def check_transport(transport: Transport) -> None:
     for size in SIZES:
         sent += _both_ways(transport, size)
     sent += _around(transport) + _one_way(transport) + _in_flight(transport)
-    assert transport.wait(transport.post(Post({}, {}), "nothing")) == {}, "an empty phase brings no mail"
+    assert transport.wait(transport.start(Phase({}, {}), "nothing")) == {}, (
+        "an empty phase brings no messages"
+    )
     counted = sum(transport.sent.values()) - sum(before.values())
     assert counted == sent, f"{sent} bytes were sent, {counted} counted"
     transport.close()
@@ -34,8 +36,10 @@ def _message(sender: int, receiver: int, size: int, salt: int = 0) -> Tensor:
     return (torch.arange(start, start + size) % 251).to(torch.uint8)
 
 
-def _check(inbox: Mail, me: int, sizes: dict[int, int], salt: int = 0) -> None:
-    assert list(inbox) == sorted(sizes), f"mail from {list(inbox)}, expected {sorted(sizes)} in rank order"
+def _check(inbox: Inbox, me: int, sizes: dict[int, int], salt: int = 0) -> None:
+    assert list(inbox) == sorted(sizes), (
+        f"messages from {list(inbox)}, expected {sorted(sizes)} in rank order"
+    )
     for sender, size in sizes.items():
         expected = _message(sender, me, size, salt)
         assert torch.equal(inbox[sender], expected), f"{size} bytes from worker {sender} arrived changed"
@@ -46,7 +50,7 @@ def _both_ways(transport: Transport, size: int) -> int:
     me, others = transport.rank, [j for j in range(transport.size) if j != transport.rank]
     outbox = {j: _message(me, j, size + me) for j in others}
     sizes = {j: size + j for j in others}
-    _check(transport.wait(transport.post(Post(outbox, sizes), "both ways")), me, sizes)
+    _check(transport.wait(transport.start(Phase(outbox, sizes), "both ways")), me, sizes)
     return sum(m.numel() for m in outbox.values())
 
 
@@ -56,7 +60,7 @@ def _around(transport: Transport) -> int:
     if n < 3:
         return 0
     left, right = (me - 1) % n, (me + 1) % n
-    inbox = transport.wait(transport.post(Post({right: _message(me, right, 500)}, {left: 500}), "around"))
+    inbox = transport.wait(transport.start(Phase({right: _message(me, right, 500)}, {left: 500}), "around"))
     _check(inbox, me, {left: 500})
     return 500
 
@@ -66,9 +70,9 @@ def _one_way(transport: Transport) -> int:
     me, others = transport.rank, range(1, transport.size)
     if me == 0:
         outbox = {j: _message(0, j, 900) for j in others}
-        assert transport.wait(transport.post(Post(outbox, {}), "one way")) == {}
+        assert transport.wait(transport.start(Phase(outbox, {}), "one way")) == {}
         return 900 * len(others)
-    _check(transport.wait(transport.post(Post({}, {0: 900}), "one way")), me, {0: 900})
+    _check(transport.wait(transport.start(Phase({}, {0: 900}), "one way")), me, {0: 900})
     return 0
 
 
@@ -77,7 +81,7 @@ def _in_flight(transport: Transport) -> int:
     me, others = transport.rank, [j for j in range(transport.size) if j != transport.rank]
     sizes = dict.fromkeys(others, 2000)
     tickets = [
-        transport.post(Post({j: _message(me, j, 2000, salt) for j in others}, sizes), f"flight {salt}")
+        transport.start(Phase({j: _message(me, j, 2000, salt) for j in others}, sizes), f"flight {salt}")
         for salt in range(4)
     ]
     for salt in (2, 0, 1, 3):

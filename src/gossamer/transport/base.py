@@ -7,29 +7,29 @@ from collections import Counter
 from typing import Any
 
 from gossamer.errors import WireError
-from gossamer.rounds.phase import Mail, Post
+from gossamer.rounds.phase import Inbox, Phase
 
 
 class Transport(ABC):
     """A worker's end of the network.
 
-    `post` begins a phase and returns at once; `wait` ends it. Several phases may be under way and
-    be waited for in any order; two workers' messages meet in the order in which they were posted.
+    `start` begins a phase and returns at once; `wait` ends it. Several phases may be under way and
+    be waited for in any order; two workers' messages meet in the order in which they were started.
     """
 
     rank: int
     size: int
     deadline: float  # seconds that `wait` waits
-    sent: Counter[int]  # bytes of the buffers posted, by peer
+    sent: Counter[int]  # bytes of the messages started, by peer
     received: Counter[int]
     waited: float  # seconds spent in `wait`
 
     @abstractmethod
-    def post(self, post: Post, phase: str) -> Any:  # noqa: ANN401 - a ticket only the transport can read
+    def start(self, phase: Phase, name: str) -> Any:  # noqa: ANN401 - a ticket only the transport can read
         """Begin to send and receive; return a ticket for `wait`."""
 
     @abstractmethod
-    def wait(self, ticket: Any) -> Mail:  # noqa: ANN401
+    def wait(self, ticket: Any) -> Inbox:  # noqa: ANN401
         """Return the inbox, in rank order; raise PeerTimeout or PeerLost with the peer's name."""
 
     @abstractmethod
@@ -47,12 +47,12 @@ class Alone(Transport):
         self.rank, self.size, self.deadline = 0, 1, 0.0
         self.sent, self.received, self.waited = Counter(), Counter(), 0.0
 
-    def post(self, post: Post, phase: str) -> None:
+    def start(self, phase: Phase, name: str) -> None:
         """Send nothing."""
-        if post.send or post.expect:
-            raise WireError(f"{phase}: a single worker has no peers, not {sorted(post.send)}")
+        if phase.send or phase.expect:
+            raise WireError(f"{name}: a single worker has no peers, not {sorted(phase.send)}")
 
-    def wait(self, ticket: None) -> Mail:
+    def wait(self, ticket: None) -> Inbox:
         """Receive nothing."""
         return {}
 

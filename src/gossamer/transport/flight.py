@@ -7,7 +7,7 @@ from typing import Protocol
 
 from gossamer.compress import wire
 from gossamer.rounds.drive import advance
-from gossamer.rounds.phase import Post, Round
+from gossamer.rounds.phase import Phase, Round
 from gossamer.transport.base import Transport
 
 
@@ -48,17 +48,17 @@ class Flight:
         self._round.close()
         self._under_way = False
 
-    def _begin_phase(self, post: Post | None) -> bool:
-        """Post a phase, unless the round is over; return whether one is under way."""
-        if post is None:
+    def _begin_phase(self, phase: Phase | None) -> bool:
+        """Start a phase, unless the round is over; return whether one is under way."""
+        if phase is None:
             return False
         self._phase += 1
         if self._stamps is not None and self._phase == 1:
             value = self._stamps.write()
-            for message in {id(message): message for message in post.send.values()}.values():
+            for message in {id(message): message for message in phase.send.values()}.values():
                 wire.stamp(message, value)  # one message may go to all neighbours
-        self.sent.update({peer: message.numel() for peer, message in post.send.items()})
-        self._ticket = self._transport.post(post, f"{self._name}, phase {self._phase}")
+        self.sent.update({peer: message.numel() for peer, message in phase.send.items()})
+        self._ticket = self._transport.start(phase, f"{self._name}, phase {self._phase}")
         return True
 
 

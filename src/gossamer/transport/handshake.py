@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gossamer.errors import MismatchError
-from gossamer.rounds.collectives import broadcast, one_complaint
+from gossamer.rounds.collectives import broadcast, first_error
 from gossamer.transport.base import Transport
 from gossamer.transport.flight import run
 
@@ -25,7 +25,7 @@ def agree(transport: Transport, settings: Mapping[str, str], name: str = "handsh
     reference = text.clone() if rank == 0 else torch.empty(int(length), dtype=torch.uint8)
     run(broadcast(rank, n, reference), transport, name)
     complaint = _padded(_difference(rank, settings, json.loads(_text(reference))))
-    run(one_complaint(rank, n, complaint), transport, name)
+    run(first_error(rank, n, complaint), transport, name)
     if complaint.any():
         field, who, found, expected = json.loads(_text(complaint))
         raise MismatchError(field, who, found, expected)

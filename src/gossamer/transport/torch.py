@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gossamer.errors import PeerError, PeerLost, PeerTimeout
-from gossamer.rounds.phase import Mail, Post
+from gossamer.rounds.phase import Inbox, Phase
 from gossamer.transport import farewell
 from gossamer.transport.base import Alone, Transport
 from gossamer.transport.own_group import START_UP, own_group
@@ -35,7 +35,7 @@ GOODBYE = 5.0  # seconds
 class _Ticket:
     phase: str
     began: float
-    inbox: Mail
+    inbox: Inbox
     works: list[tuple[int, dist.Work]]
     outbox: list[Tensor]  # alive until sent
 
@@ -69,26 +69,26 @@ class TorchTransport(Transport):
         self.farewell.start()
         self.sent, self.received, self.waited = Counter(), Counter(), 0.0
 
-    def post(self, post: Post, phase: str) -> _Ticket:
+    def start(self, phase: Phase, name: str) -> _Ticket:
         """Post all receives, then all sends."""
-        inbox = {j: torch.empty(post.expect[j], dtype=torch.uint8) for j in sorted(post.expect)}
-        outbox = {j: post.send[j] for j in sorted(post.send)}
+        inbox = {j: torch.empty(phase.expect[j], dtype=torch.uint8) for j in sorted(phase.expect)}
+        outbox = {j: phase.send[j] for j in sorted(phase.send)}
         # The tag keeps phases apart: workers out of step time out instead of reading each other's
         # messages, and gloo would end the process over one that is too long. 0 is for collectives.
-        tag = 1 + zlib.crc32(phase.encode()) % (2**31 - 2)
-        ticket = _Ticket(phase, time.monotonic(), inbox, [], list(outbox.values()))
+        tag = 1 + zlib.crc32(name.encode()) % (2**31 - 2)
+        ticket = _Ticket(name, time.monotonic(), inbox, [], list(outbox.values()))
         _UNDER_WAY.add(ticket)
         for begin, buffers in ((self._own.receive, inbox), (self._own.send, outbox)):
             for j, buffer in buffers.items():
                 try:
                     ticket.works.append((j, begin(buffer, j, tag)))
                 except RuntimeError as error:  # a connection that is already known to be dead
-                    raise self._peer_error(error, j, phase, 0.0) from error
+                    raise self._peer_error(error, j, name, 0.0) from error
         for j, message in outbox.items():
             self.sent[j] += message.numel()
         return ticket
 
-    def wait(self, ticket: _Ticket) -> Mail:
+    def wait(self, ticket: _Ticket) -> Inbox:
         """Wait for receives and sends until the deadline, counted from now."""
         start = time.monotonic()
         for peer, work in ticket.works:
@@ -167,7 +167,7 @@ def _leave(transport: TorchTransport) -> None:
         transport.deadline = GOODBYE
         try:
             transport.wait(
-                transport.post(Post(dict.fromkeys(peers, word), dict.fromkeys(peers, 1)), "goodbye")
+                transport.start(Phase(dict.fromkeys(peers, word), dict.fromkeys(peers, 1)), "goodbye")
             )
         except PeerError:
             return  # they are gone or busy; the sockets close with this process

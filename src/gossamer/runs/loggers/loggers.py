@@ -11,8 +11,8 @@ from typing import Any
 
 from gossamer._suggest import unknown_name
 from gossamer.runs.config import Config
-from gossamer.runs.training.loop import Watcher
-from gossamer.runs.training.timetable import Plan
+from gossamer.runs.training.loop import Logger
+from gossamer.runs.training.timetable import Timetable
 from gossamer.tasks import Task
 
 
@@ -22,7 +22,7 @@ class Scalars:
     def __init__(self, write: Callable[[str, float, int], object], close: Callable[[], object]) -> None:
         self._write, self._close = write, close
 
-    def start(self, step: int, plan: Plan) -> None:
+    def start(self, step: int, timetable: Timetable) -> None:
         """Begin."""
 
     def line(self, line: dict[str, Any]) -> None:
@@ -46,27 +46,27 @@ def numbers(line: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def _progress(folder: Path, config: Config, task: Task) -> Watcher:
+def _progress(folder: Path, config: Config, task: Task) -> Logger:
     from gossamer.runs.loggers.progress import ProgressLine  # noqa: PLC0415 - an optional dependency
 
     return ProgressLine(config, task)
 
 
-def _tensorboard(folder: Path, config: Config, task: Task) -> Watcher:
+def _tensorboard(folder: Path, config: Config, task: Task) -> Logger:
     from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an optional dependency
 
     writer = SummaryWriter(str(folder / "tensorboard"))
     return Scalars(writer.add_scalar, writer.close)
 
 
-def _wandb(folder: Path, config: Config, task: Task) -> Watcher:
+def _wandb(folder: Path, config: Config, task: Task) -> Logger:
     import wandb  # noqa: PLC0415 - an optional dependency
 
     run = wandb.init(project="gossamer", name=folder.name, dir=str(folder), config=asdict(config))
     return Scalars(lambda name, value, step: run.log({name: value}, step=step), run.finish)
 
 
-def _mlflow(folder: Path, config: Config, task: Task) -> Watcher:
+def _mlflow(folder: Path, config: Config, task: Task) -> Logger:
     import mlflow  # noqa: PLC0415 - an optional dependency
 
     mlflow.start_run(run_name=folder.name)
@@ -74,7 +74,7 @@ def _mlflow(folder: Path, config: Config, task: Task) -> Watcher:
     return Scalars(lambda name, value, step: mlflow.log_metric(_plain(name), value, step), mlflow.end_run)
 
 
-WATCHERS: dict[str, Callable[[Path, Config, Task], Watcher]] = {
+LOGGERS: dict[str, Callable[[Path, Config, Task], Logger]] = {
     "progress": _progress,
     "tensorboard": _tensorboard,
     "wandb": _wandb,
@@ -85,19 +85,19 @@ WATCHERS: dict[str, Callable[[Path, Config, Task], Watcher]] = {
 NEEDED = {"progress": ("rich", "cli"), "tensorboard": ("tensorboard",) * 2}
 
 
-def require_watchers(names: tuple[str, ...]) -> None:
-    """Raise a ValueError for an unknown watcher, or one that is not installed, before a run begins."""
+def require_loggers(names: tuple[str, ...]) -> None:
+    """Raise a ValueError for an unknown logger, or one that is not installed, before a run begins."""
     for name in names:
-        if name not in WATCHERS:
-            raise unknown_name("watcher", name, WATCHERS)
+        if name not in LOGGERS:
+            raise unknown_name("logger", name, LOGGERS)
         package, extra = NEEDED.get(name, (name, name))
         if package not in sys.modules and importlib.util.find_spec(package) is None:
             raise ValueError(f"--{name} needs {package}: pip install 'gossamer[{extra}]'")
 
 
-def make_watchers(names: tuple[str, ...], folder: Path, config: Config, task: Task) -> list[Watcher]:
-    """Return the watchers of these names."""
-    return [WATCHERS[name](folder, config, task) for name in names]
+def make_loggers(names: tuple[str, ...], folder: Path, config: Config, task: Task) -> list[Logger]:
+    """Return the loggers of these names."""
+    return [LOGGERS[name](folder, config, task) for name in names]
 
 
 def _plain(name: str) -> str:

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Column
 
 from gossamer.runs.config import Config
-from gossamer.runs.training.timetable import Plan
+from gossamer.runs.training.timetable import Timetable
 from gossamer.tasks import Task
 
 
@@ -33,9 +33,9 @@ class ProgressLine:
         self._began, self._first = time.monotonic(), 0
         self._seen: dict[str, Any] = {}
 
-    def start(self, step: int, plan: Plan) -> None:
+    def start(self, step: int, timetable: Timetable) -> None:
         """Show the line."""
-        self._began, self._first, self._steps = time.monotonic(), step, plan.steps
+        self._began, self._first, self._steps = time.monotonic(), step, timetable.steps
         if self._console.is_terminal:
             self._bar = Progress(
                 TextColumn(
@@ -48,17 +48,17 @@ class ProgressLine:
                 console=self._console,
                 transient=True,
             )
-            self._id = self._bar.add_task("", total=plan.steps, completed=step)
+            self._id = self._bar.add_task("", total=timetable.steps, completed=step)
             self._bar.start()
 
     def line(self, line: dict[str, Any]) -> None:
         """Show what is new: the moving line always, a lasting one for every evaluation."""
         self._seen |= line
         if self._bar is not None:
-            short = "  ".join([*self._loss(), self._apart(), *self._pace()])
+            short = "  ".join([*self._loss(), self._distance(), *self._pace()])
             self._bar.update(self._id, completed=line["step"], description=short)
         if line["kind"] == "evaluation":
-            words = [f"step {line['step']}/{self._steps}", *self._loss(), *self._quality(), self._apart()]
+            words = [f"step {line['step']}/{self._steps}", *self._loss(), *self._quality(), self._distance()]
             words += [*self._pace(), *([] if self._bar is not None else [self._time_left(line["step"])])]
             self._print("  ".join(words))
         if line["kind"] == "diverged":
@@ -81,14 +81,14 @@ class ProgressLine:
         average, local = (self._seen.get(key, {}).get(metric) for key in ("average", "local_mean"))
         return [] if average is None or local is None else [f"{metric} {average:.4g} (local {local:.4g})"]
 
-    def _apart(self) -> str:
+    def _distance(self) -> str:
         distance = self._seen.get("consensus_distance")
-        return "apart ?" if distance is None else f"apart {distance:.3g}"
+        return "consensus distance ?" if distance is None else f"consensus distance {distance:.3g}"
 
     def _pace(self) -> list[str]:
         passed = max(time.monotonic() - self._began, 1e-9)
         pace = (self._seen["step"] - self._first) * self._examples / passed
-        return [f"{self._seen.get('bytes_sent', 0) / 1e6:.2f} MB a worker", f"{pace:.0f} examples/s"]
+        return [f"{self._seen.get('bytes_sent', 0) / 1e6:.2f} MB per worker", f"{pace:.0f} examples/s"]
 
     def _time_left(self, step: int) -> str:
         rate = (time.monotonic() - self._began) / max(1, step - self._first)

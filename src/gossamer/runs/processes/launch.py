@@ -26,7 +26,7 @@ class WorkerFailed(GossamerError):  # noqa: N818 - the words say it
 
 
 def launch(
-    folder: RunFolder, *, resume: bool = False, at_step: int | None = None, watch: tuple[str, ...] = ()
+    folder: RunFolder, *, resume: bool = False, at_step: int | None = None, loggers: tuple[str, ...] = ()
 ) -> str:
     """Run the workers of a run whose folder is there; return how it ended.
 
@@ -39,7 +39,7 @@ def launch(
     arguments += ["--at-step", str(at_step)] if at_step is not None else []
     ours, theirs = os.pipe()
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the new process inherits it, until it listens
-    process = _start(folder, theirs, [*arguments, "--watch", *watch])
+    process = _start(folder, theirs, [*arguments, "--loggers", *loggers])
     interrupts = 0
 
     def hear(number: int, frame: FrameType | None) -> None:

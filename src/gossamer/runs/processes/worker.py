@@ -7,12 +7,12 @@ import os
 from gossamer.lab.namespaces import LAB
 from gossamer.runs.config import Config
 from gossamer.runs.folder import RunFolder
-from gossamer.runs.loggers.loggers import make_watchers
+from gossamer.runs.loggers.loggers import make_loggers
 from gossamer.runs.summary import description, results
-from gossamer.runs.training.crew import Distributed
-from gossamer.runs.training.loop import Loop, Watcher
+from gossamer.runs.training.local_workers import OneWorker
+from gossamer.runs.training.loop import Logger, Loop
 from gossamer.runs.training.stop import Stop, margin
-from gossamer.runs.training.timetable import Plan
+from gossamer.runs.training.timetable import Timetable
 from gossamer.tasks import Sampler, Task
 from gossamer.transport import Transport
 
@@ -24,7 +24,7 @@ def train_worker(
     *,
     resume: bool = False,
     at_step: int | None = None,
-    watch: tuple[str, ...] = (),
+    loggers: tuple[str, ...] = (),
     command: str = "",
     transport: Transport | None = None,
 ) -> str:
@@ -33,22 +33,22 @@ def train_worker(
     with stop.listening():
         task = config.make_task()
         sampler = make_sampler(config, task)
-        crew = Distributed(config, task, sampler, rank, transport)
+        here = OneWorker(config, task, sampler, rank, transport)
         folder.fill(config, command)
-        loop = Loop(crew, config, Plan.of(config, sampler), folder)
+        loop = Loop(here, config, Timetable.of(config, sampler), folder)
         if resume:
             loop.resume(at_step)
         known = description(loop, task, sampler) | {"clock": "measured", "network": os.environ.get(LAB)}
-        watchers: list[Watcher] = []
+        told: list[Logger] = []
         if rank == 0:
             folder.write("summary.json", known)
-            watchers = make_watchers(watch, folder.path, config, task)
-        status = loop.run(watchers, stop.at)
+            told = make_loggers(loggers, folder.path, config, task)
+        status = loop.run(told, stop.at)
         known |= results(loop, known["parameters"], status)
         if rank == 0:
             folder.write("summary.json", known)
             Stop.clear(folder.path)
-        crew.optimizer.close()
+        here.optimizer.close()
     return status
 
 

@@ -38,7 +38,7 @@ LONGEST = 30_000  # characters of a traceback
 
 
 @dataclass
-class Child:
+class WorkerProcess:
     """A worker process."""
 
     rank: int
@@ -67,10 +67,10 @@ class Child:
 
 
 @dataclass
-class Family:
+class WorkerProcesses:
     """The workers, and how often they were told to stop."""
 
-    children: list[Child] = field(default_factory=list)
+    workers: list[WorkerProcess] = field(default_factory=list)
     told: int = 0
 
     def hear(self, number: int, frame: FrameType | None) -> None:
@@ -80,19 +80,19 @@ class Family:
 
     def send(self, number: int) -> None:
         """Send a signal to those that are there."""
-        for child in self.children:
-            if child.code is None:
-                child.ended = number == signal.SIGKILL
-                os.kill(child.pid, number)
+        for worker in self.workers:
+            if worker.code is None:
+                worker.ended = number == signal.SIGKILL
+                os.kill(worker.pid, number)
 
     def wait(self) -> None:
         """Wait for all; if one fails, the others get a few seconds to end by themselves."""
         failed_at: float | None = None
-        while any(child.code is None for child in self.children):
+        while any(worker.code is None for worker in self.workers):
             time.sleep(0.02)
-            for child in self.children:
-                child.poll()
-            if failed_at is None and any(child.code for child in self.children):
+            for worker in self.workers:
+                worker.poll()
+            if failed_at is None and any(worker.code for worker in self.workers):
                 failed_at = time.monotonic()
             if failed_at is not None and time.monotonic() - failed_at > GRACE:
                 self.send(signal.SIGKILL)
@@ -105,26 +105,26 @@ def main() -> None:
     parser.add_argument("--notes", type=int, required=True)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--at-step", type=int)
-    parser.add_argument("--watch", nargs="*", default=[])
+    parser.add_argument("--loggers", nargs="*", default=[])
     given = parser.parse_args()
     warnings.simplefilter("ignore", TheoryWarning)  # whoever has started this has been told
-    family = Family()
+    processes = WorkerProcesses()
     for number in SIGNALS:
-        signal.signal(number, family.hear)
+        signal.signal(number, processes.hear)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     try:
         _warm_up(RunFolder(given.folder).config())
     except Exception as error:  # noqa: BLE001 - whoever has started this shows it
         _tell(given.notes, [failure(0, error)])
         return
-    if family.told:
+    if processes.told:
         return
     alive, _held = os.pipe()  # closes when this process ends, however it ends
     for rank in range(int(os.environ["WORLD_SIZE"])):
-        family.children.append(_fork(rank, given, alive, _held))
-    threading.Thread(target=_end_with_parent, args=(family,), daemon=True).start()
-    family.wait()
-    _tell(given.notes, [note for child in family.children if (note := child.note())])
+        processes.workers.append(_fork(rank, given, alive, _held))
+    threading.Thread(target=_end_with_parent, args=(processes,), daemon=True).start()
+    processes.wait()
+    _tell(given.notes, [note for worker in processes.workers if (note := worker.note())])
 
 
 def _warm_up(config: Config) -> None:
@@ -150,7 +150,7 @@ def failure(rank: int, error: BaseException) -> dict[str, Any]:
     }
 
 
-def _fork(rank: int, given: argparse.Namespace, alive: int, held: int) -> Child:
+def _fork(rank: int, given: argparse.Namespace, alive: int, held: int) -> WorkerProcess:
     """Fork a worker and return it."""
     ours, theirs = os.pipe()
     sys.stdout.flush()
@@ -163,7 +163,7 @@ def _fork(rank: int, given: argparse.Namespace, alive: int, held: int) -> Child:
         _work(rank, given, theirs)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     os.close(theirs)
-    return Child(rank, pid, ours)
+    return WorkerProcess(rank, pid, ours)
 
 
 def _work(rank: int, given: argparse.Namespace, notes: int) -> NoReturn:
@@ -178,8 +178,10 @@ def _work(rank: int, given: argparse.Namespace, notes: int) -> NoReturn:
         os.dup2(log, 1)
         os.dup2(log, 2)
     try:
-        watch = tuple(given.watch)
-        train_worker(folder, folder.config(), rank, resume=given.resume, at_step=given.at_step, watch=watch)
+        loggers = tuple(given.loggers)
+        train_worker(
+            folder, folder.config(), rank, resume=given.resume, at_step=given.at_step, loggers=loggers
+        )
     except KeyboardInterrupt:
         os._exit(130)  # the user wants it at once: no goodbyes
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whoever has started this shows it
@@ -202,9 +204,9 @@ def _tell(pipe: int, notes: list[dict[str, Any]]) -> None:
         file.writelines(json.dumps(note) + "\n" for note in notes)
 
 
-def _end_with_parent(family: Family) -> None:
+def _end_with_parent(processes: WorkerProcesses) -> None:
     os.read(0, 1)  # returns when the other end is closed
-    family.send(signal.SIGKILL)
+    processes.send(signal.SIGKILL)
     os._exit(1)
 
 

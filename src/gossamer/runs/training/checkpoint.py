@@ -1,4 +1,4 @@
-"""Checkpoints on disk: one safetensors file and one JSON file a worker and step.
+"""Checkpoints on disk: one safetensors file and one JSON file per worker and step.
 
     checkpoints/step-00000120/worker-3.safetensors   every tensor, under its path in the state
     checkpoints/step-00000120/worker-3.json          everything else, and the checksum of both

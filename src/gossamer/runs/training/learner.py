@@ -24,7 +24,7 @@ from gossamer.tasks import Sampler, Task
 HOPELESS = 1000.0  # times the first loss
 
 
-class Session:
+class Learner:
     """A worker's model and data.
 
     Whatever is random in a step (dropout, a user's augmentation) is drawn from generators seeded
@@ -76,7 +76,7 @@ class Session:
         return joined(by_kind(self.parameters)) + self._buffers.read()
 
     @contextmanager
-    def wearing(self, vectors: list[Tensor]) -> Iterator[None]:
+    def with_values(self, vectors: list[Tensor]) -> Iterator[None]:
         """Put other values of `read` into the model for a while."""
         own = self.read()
         self._write(vectors)

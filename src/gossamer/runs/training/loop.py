@@ -14,18 +14,18 @@ from gossamer.runs.config import Config
 from gossamer.runs.files import MetricsFile, free_space
 from gossamer.runs.folder import RunFolder
 from gossamer.runs.training.checkpoint import DamagedCheckpoint
-from gossamer.runs.training.crew import Crew
 from gossamer.runs.training.evaluate import Evaluation, evaluate
-from gossamer.runs.training.timetable import Plan
+from gossamer.runs.training.local_workers import LocalWorkers
+from gossamer.runs.training.timetable import Timetable
 
 CANDIDATES = 64  # checkpoints that worker 0 offers to go on from
 Status = Literal["finished", "interrupted", "diverged", "failed"]
 
 
-class Watcher(Protocol):
+class Logger(Protocol):
     """Whoever wants to know how a run goes: a progress bar, TensorBoard, ..."""
 
-    def start(self, step: int, plan: Plan) -> None:
+    def start(self, step: int, timetable: Timetable) -> None:
         """Hear at which step the run begins."""
 
     def line(self, line: dict[str, Any]) -> None:
@@ -36,10 +36,10 @@ class Watcher(Protocol):
 
 
 class Loop:
-    """A crew, its time-table, and the folder it writes to; `run` trains."""
+    """The workers of this process, their timetable, and the folder they write to; `run` trains."""
 
-    def __init__(self, crew: Crew, config: Config, plan: Plan, folder: RunFolder) -> None:
-        self.crew, self.config, self.plan, self.folder = crew, config, plan, folder
+    def __init__(self, here: LocalWorkers, config: Config, timetable: Timetable, folder: RunFolder) -> None:
+        self.here, self.config, self.timetable, self.folder = here, config, timetable, folder
         self.step = 0
         self.evaluation: Evaluation | None = None
         self.error: str | None = None
@@ -47,54 +47,54 @@ class Loop:
         self._files: list[MetricsFile] = []
         self._losses: list[list[float]] = []
 
-    def run(self, watchers: list[Watcher], stop_at: Callable[[int], int | None]) -> Status:
+    def run(self, loggers: list[Logger], stop_at: Callable[[int], int | None]) -> Status:
         """Train until the end, or until the step that `stop_at(step)` names; return how it ended."""
-        ranks = [session.rank for session in self.crew.sessions]
+        ranks = [learner.rank for learner in self.here.learners]
         self._files = [MetricsFile(self.folder.path, rank, self.step) for rank in ranks]
-        for watcher in watchers:
-            watcher.start(self.step, self.plan)
+        for logger in loggers:
+            logger.start(self.step, self.timetable)
         status: Status = "failed"
         try:
-            status = self._train(watchers, stop_at)
+            status = self._train(loggers, stop_at)
         except Diverged as error:
             status, self.error = "diverged", str(error)
             lines = [{"kind": "diverged", **self._when(i), "error": str(error)} for i in range(len(ranks))]
-            self._tell(watchers, lines)
-            if len(ranks) < self.crew.n:  # the others must not wait for this worker
+            self._tell(loggers, lines)
+            if len(ranks) < self.here.n:  # the others must not wait for this worker
                 raise
         finally:
             for file in self._files:
                 file.close()
-            for watcher in watchers:
-                watcher.end(status)
+            for logger in loggers:
+                logger.end(status)
         return status
 
-    def _train(self, watchers: list[Watcher], stop_at: Callable[[int], int | None]) -> Status:
-        while self.step < self.plan.steps:
-            lr = self.plan.lr(self.step)
-            self._losses.append(self.crew.step(self.step, lr))
+    def _train(self, loggers: list[Logger], stop_at: Callable[[int], int | None]) -> Status:
+        while self.step < self.timetable.steps:
+            lr = self.timetable.lr(self.step)
+            self._losses.append(self.here.step(self.step, lr))
             self.step += 1
-            if self.plan.logs(self.step):
-                self._tell(watchers, self._train_lines(lr))
-            if self.plan.evaluates(self.step):
-                self.evaluation = evaluate(self.crew)
-                self._tell(watchers, self._evaluation_lines(self.evaluation))
+            if self.timetable.logs(self.step):
+                self._tell(loggers, self._train_lines(lr))
+            if self.timetable.evaluates(self.step):
+                self.evaluation = evaluate(self.here)
+                self._tell(loggers, self._evaluation_lines(self.evaluation))
             wanted = stop_at(self.step)
             last = wanted is not None and self.step >= wanted
-            if last or self.plan.saves(self.step):
+            if last or self.timetable.saves(self.step):
                 self.save()
-            if last and self.step < self.plan.steps:
+            if last and self.step < self.timetable.steps:
                 return "interrupted"
         return "finished"
 
     def save(self) -> None:
         """Write a checkpoint on every worker; if one cannot, all stop with its complaint."""
-        complaints = [self._save_one(index) for index in range(len(self.crew.sessions))]
-        complaint = self.crew.one_complaint(complaints)
+        complaints = [self._save_one(index) for index in range(len(self.here.learners))]
+        complaint = self.here.first_error(complaints)
         if complaint:
             raise GossamerError(f"{complaint}; {self._remedy}")
-        for session in self.crew.sessions:  # only now: before, another worker might have failed
-            self.folder.checkpoints.prune(session.rank, self.config.keep)
+        for learner in self.here.learners:  # only now: before, another worker might have failed
+            self.folder.checkpoints.prune(learner.rank, self.config.keep)
 
     def resume(self, at_step: int | None = None) -> None:
         """Go on from the newest step that all workers hold, or the given one; from 0 if there is none."""
@@ -107,13 +107,13 @@ class Loop:
             self._forget_later()
             return
         complaints, states = [], []
-        for session in self.crew.sessions:
+        for learner in self.here.learners:
             try:
-                states.append(self.folder.checkpoints.load(common[0], session.rank))
+                states.append(self.folder.checkpoints.load(common[0], learner.rank))
                 complaints.append("")
             except DamagedCheckpoint as error:
                 complaints.append(str(error))
-        complaint = self.crew.one_complaint(complaints)
+        complaint = self.here.first_error(complaints)
         if complaint:
             raise DamagedCheckpoint(self._offer(complaint, common[1:]))
         for index, state in enumerate(states):
@@ -123,8 +123,8 @@ class Loop:
 
     def _forget_later(self) -> None:
         """Remove checkpoints that not all workers have: they would be taken for the newest."""
-        for session in self.crew.sessions:
-            self.folder.checkpoints.forget_after(self.step, session.rank)
+        for learner in self.here.learners:
+            self.folder.checkpoints.forget_after(self.step, learner.rank)
 
     @property
     def _remedy(self) -> str:
@@ -143,37 +143,37 @@ class Loop:
 
     def _save_one(self, index: int) -> str:
         """Write a worker's checkpoint; return what went wrong, or nothing."""
-        session = self.crew.sessions[index]
+        learner = self.here.learners[index]
         state = {
-            "model": dict(session.model.state_dict()),
-            "unsaved buffers": session.unsaved_buffers,
-            "trained": [name for name, _ in session.model.named_parameters(remove_duplicate=False)],
-            "optimizer": self.crew.state_of(index),
-            "first loss": session.first_loss,
+            "model": dict(learner.model.state_dict()),
+            "unsaved buffers": learner.unsaved_buffers,
+            "trained": [name for name, _ in learner.model.named_parameters(remove_duplicate=False)],
+            "optimizer": self.here.state_of(index),
+            "first loss": learner.first_loss,
             "train loss": self.train_loss,
-            "time": self.crew.time_state(),
-            "sent": dict(self.crew.sent[index]),
-            "sent evaluating": self.crew.sent_evaluating[index],
+            "time": self.here.time_state(),
+            "sent": dict(self.here.sent[index]),
+            "sent evaluating": self.here.sent_evaluating[index],
             "losses": [losses[index] for losses in self._losses],
         }
         try:
-            self.folder.checkpoints.save(self.step, session.rank, state)
+            self.folder.checkpoints.save(self.step, learner.rank, state)
         except OSError as error:
             where = self.folder.path
-            return f"worker {session.rank} could not save step {self.step}: {error} ({free_space(where)})"
+            return f"worker {learner.rank} could not save step {self.step}: {error} ({free_space(where)})"
         return ""
 
     def _load_one(self, index: int, state: dict[str, Any]) -> None:
-        session = self.crew.sessions[index]
-        session.model.load_state_dict(state["model"])
-        self.crew.load_state_of(index, state["optimizer"])
-        for name, buffer in session.unsaved_buffers.items():
+        learner = self.here.learners[index]
+        learner.model.load_state_dict(state["model"])
+        self.here.load_state_of(index, state["optimizer"])
+        for name, buffer in learner.unsaved_buffers.items():
             buffer.copy_(state["unsaved buffers"][name])
-        session.first_loss, self.train_loss = state["first loss"], state["train loss"]
-        self.crew.load_time_state(state["time"])
-        self.crew.sent[index].clear()
-        self.crew.sent[index].update(state["sent"])
-        self.crew.sent_evaluating[index] = state.get("sent evaluating", 0)  # older ones have none
+        learner.first_loss, self.train_loss = state["first loss"], state["train loss"]
+        self.here.load_time_state(state["time"])
+        self.here.sent[index].clear()
+        self.here.sent[index].update(state["sent"])
+        self.here.sent_evaluating[index] = state.get("sent evaluating", 0)  # older ones have none
         losses = [[loss] for loss in state["losses"]]
         before = self._losses or [[] for _ in losses]
         self._losses = [a + b for a, b in zip(before, losses, strict=True)]
@@ -181,26 +181,26 @@ class Loop:
     def _common_steps(self) -> list[int]:
         """Return the steps that all workers hold, newest first: worker 0 offers, all tell what they have."""
         offers, held = [], []
-        for session in self.crew.sessions:
-            own = self.folder.checkpoints.steps(session.rank)
+        for learner in self.here.learners:
+            own = self.folder.checkpoints.steps(learner.rank)
             held.append(set(own))
             offer = torch.full((CANDIDATES,), -1, dtype=torch.int64)
             offer[: len(own)] = torch.tensor(own[:CANDIDATES], dtype=torch.int64)
             offers.append(offer)
-        pairs = zip(self.crew.sessions, offers, strict=True)
-        self.crew.drive([broadcast(s.rank, self.crew.n, offer) for s, offer in pairs], "steps to go on from")
+        pairs = zip(self.here.learners, offers, strict=True)
+        self.here.drive([broadcast(s.rank, self.here.n, offer) for s, offer in pairs], "steps to go on from")
         steps = [int(step) for step in offers[0]]
-        table = self.crew.gathered([[float(step in mine) for step in steps] for mine in held])
+        table = self.here.gathered([[float(step in mine) for step in steps] for mine in held])
         return [step for i, step in enumerate(steps) if step >= 0 and all(row[i] for row in table)]
 
-    def _tell(self, watchers: list[Watcher], lines: list[dict[str, Any]]) -> None:
+    def _tell(self, loggers: list[Logger], lines: list[dict[str, Any]]) -> None:
         try:
             for file, line in zip(self._files, lines, strict=True):
                 file.write(line)
         except OSError as error:
             raise GossamerError(f"the metrics could not be written: {error}; {self._remedy}") from error
-        for watcher in watchers:
-            watcher.line(lines[0])
+        for logger in loggers:
+            logger.line(lines[0])
 
     def _train_lines(self, lr: float) -> list[dict[str, Any]]:
         means = [sum(losses) / len(losses) for losses in zip(*self._losses, strict=True)]
@@ -226,7 +226,7 @@ class Loop:
     def _when(self, index: int) -> dict[str, Any]:
         return {
             "step": self.step,
-            "epoch": self.plan.epoch(self.step),
-            "seconds": self.crew.seconds,
-            "bytes_sent": self.crew.sent[index].total(),
+            "epoch": self.timetable.epoch(self.step),
+            "seconds": self.here.seconds,
+            "bytes_sent": self.here.sent[index].total(),
         }

@@ -16,14 +16,14 @@ LINES = 100
 
 
 @dataclass(frozen=True)
-class Plan:
+class Timetable:
     """A run's time-table."""
 
     config: Config
     steps_per_epoch: int
 
     @classmethod
-    def of(cls, config: Config, sampler: Sampler) -> Plan:
+    def of(cls, config: Config, sampler: Sampler) -> Timetable:
         """Return the time-table for these settings and this many batches."""
         return cls(config, sampler.steps)
 

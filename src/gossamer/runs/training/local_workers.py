@@ -1,6 +1,6 @@
 """The workers of a run that live in this process: one of them over a network, or all, simulated.
 
-The loop that trains them is the same. It reaches the others through rounds, which a crew drives.
+The loop that trains them is the same. It reaches the others through rounds, which these drive.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gossamer._doors.optimizer import DecentralizedOptimizer
 from gossamer._doors.simulation import Simulation
 from gossamer.algorithms import Algorithm
 from gossamer.network.clock import Clock
-from gossamer.rounds.collectives import gather, one_complaint, ring_mean, summable
-from gossamer.rounds.drive import lockstep
-from gossamer.rounds.phase import Post, Round
+from gossamer.rounds.collectives import all_gather, all_mean, as_accumulator, first_error
+from gossamer.rounds.drive import run_together
+from gossamer.rounds.phase import Phase, Round
 from gossamer.runs.config import Config
-from gossamer.runs.training.learner import Session
+from gossamer.runs.training.learner import Learner
 from gossamer.tasks import Sampler, Task
 from gossamer.transport import Transport, run
 
@@ -31,10 +31,10 @@ COMPLAINT = 2000  # bytes
 MODEL = ("parameters", "buffers")  # what an optimizer's state has of the model
 
 
-class Crew(ABC):
+class LocalWorkers(ABC):
     """Workers of this process, and the way to all others."""
 
-    sessions: list[Session]
+    learners: list[Learner]
     n: int  # all workers
     seconds: float  # that training has taken, without evaluations and checkpoints
     sent: list[Counter[int]]  # bytes by receiver, of every worker here
@@ -52,7 +52,7 @@ class Crew(ABC):
 
     @abstractmethod
     def drive(self, rounds: list[Round], name: str) -> list[int]:
-        """Run a round, one a worker here, together with all other workers; return the bytes sent by each."""
+        """Run one round per worker here, together with all others; return the bytes each of them sent."""
 
     @abstractmethod
     def state_of(self, index: int) -> Any:  # noqa: ANN401 - a tree of tensors and numbers
@@ -75,42 +75,42 @@ class Crew(ABC):
         self.sent_besides = [a + b for a, b in zip(self.sent_besides, sent, strict=True)]
 
     def means(self, vectors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the exact average over all workers of a vector each, once a worker here."""
-        totals = [summable(v) for v in vectors]
-        rounds = [ring_mean(s.rank, self.n, total) for s, total in zip(self.sessions, totals, strict=True)]
+        """Average one vector per worker over all workers; return one copy per worker here."""
+        totals = [as_accumulator(v) for v in vectors]
+        rounds = [all_mean(s.rank, self.n, total) for s, total in zip(self.learners, totals, strict=True)]
         self._drive(rounds, "average of all workers")
         return [total.to(v.dtype) for total, v in zip(totals, vectors, strict=True)]
 
     def gathered(self, rows: Sequence[Sequence[float]]) -> list[list[float]]:
         """Return all workers' rows of numbers, given the rows of those here."""
         tables = [torch.zeros(self.n, len(row), dtype=torch.float64) for row in rows]
-        for session, table, row in zip(self.sessions, tables, rows, strict=True):
-            table[session.rank] = torch.tensor(row, dtype=torch.float64)
-        pairs = zip(self.sessions, tables, strict=True)
-        self._drive([gather(s.rank, self.n, list(table)) for s, table in pairs], "numbers of all workers")
+        for learner, table, row in zip(self.learners, tables, rows, strict=True):
+            table[learner.rank] = torch.tensor(row, dtype=torch.float64)
+        pairs = zip(self.learners, tables, strict=True)
+        self._drive([all_gather(s.rank, self.n, list(table)) for s, table in pairs], "numbers of all workers")
         return tables[0].tolist()
 
-    def one_complaint(self, complaints: Sequence[str]) -> str:
+    def first_error(self, complaints: Sequence[str]) -> str:
         """Return one worker's complaint, the same for all, or "" if nobody has any."""
         texts = [torch.zeros(COMPLAINT, dtype=torch.uint8) for _ in complaints]
         for text, complaint in zip(texts, complaints, strict=True):
             encoded = complaint.encode()[:COMPLAINT]
             text[: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8)
-        pairs = zip(self.sessions, texts, strict=True)
-        self._drive([one_complaint(s.rank, self.n, text) for s, text in pairs], "complaints")
+        pairs = zip(self.learners, texts, strict=True)
+        self._drive([first_error(s.rank, self.n, text) for s, text in pairs], "complaints")
         return bytes(texts[0].tolist()).rstrip(b"\0").decode(errors="replace")
 
 
-class Distributed(Crew):
+class OneWorker(LocalWorkers):
     """One worker of a run over a network."""
 
     def __init__(
         self, config: Config, task: Task, sampler: Sampler, rank: int, transport: Transport | None
     ) -> None:
-        self.sessions = [Session(config, task, sampler, rank)]
+        self.learners = [Learner(config, task, sampler, rank)]
         self.optimizer: DecentralizedOptimizer = decentralize(
-            self.sessions[0].optimizer,
-            self.sessions[0].model,
+            self.learners[0].optimizer,
+            self.learners[0].model,
             topology=config.make_topology(),
             algorithm=config.make_algorithm(),
             every=config.every,
@@ -131,7 +131,7 @@ class Distributed(Crew):
     def step(self, step: int, lr: float) -> list[float]:
         """Do one step and one round with the neighbours."""
         began = time.perf_counter()
-        loss = self.sessions[0].backward(step, lr)
+        loss = self.learners[0].backward(step, lr)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.seconds += time.perf_counter() - began
@@ -153,7 +153,7 @@ class Distributed(Crew):
         self.optimizer.load_state_dict(state)
 
 
-class Simulated(Crew):
+class AllWorkers(LocalWorkers):
     """All workers of a run, in this process."""
 
     def __init__(
@@ -164,14 +164,14 @@ class Simulated(Crew):
         clock: Clock | None = None,
         compute: float | None = None,
     ) -> None:
-        self.sessions = [Session(config, task, sampler, rank) for rank in range(config.workers)]
-        if len({id(session.model) for session in self.sessions}) < config.workers:
+        self.learners = [Learner(config, task, sampler, rank) for rank in range(config.workers)]
+        if len({id(learner.model) for learner in self.learners}) < config.workers:
             raise ValueError("the task's model() must make a new model every time it is called")
-        for session in self.sessions[1:]:  # as worker 0's values are broadcast over a network
-            session.model.load_state_dict(self.sessions[0].model.state_dict())
-        optimizers = iter([session.optimizer for session in self.sessions])
+        for learner in self.learners[1:]:  # as worker 0's values are broadcast over a network
+            learner.model.load_state_dict(self.learners[0].model.state_dict())
+        optimizers = iter([learner.optimizer for learner in self.learners])
         self.simulation = Simulation(
-            [session.parameters for session in self.sessions],
+            [learner.parameters for learner in self.learners],
             config.make_topology(),
             config.make_algorithm(),
             gradient=self._gradient,
@@ -195,30 +195,30 @@ class Simulated(Crew):
     def step(self, step: int, lr: float) -> list[float]:
         """Do one step of all workers; their time is that of one of them, or the clock's."""
         self._losses, self._lr = [], lr
-        phases: list[Sequence[Post]] = []
+        phases: list[Sequence[Phase]] = []
         began = time.perf_counter()
         self.simulation.step(phases.append)
         compute = self._compute if self._compute is not None else (time.perf_counter() - began) / self.n
-        for posts in phases:
-            for sent, post in zip(self.sent, posts, strict=True):
-                sent.update({peer: message.numel() for peer, message in post.send.items()})
+        for of_all in phases:
+            for sent, phase in zip(self.sent, of_all, strict=True):
+                sent.update({peer: message.numel() for peer, message in phase.send.items()})
         self.seconds += compute if self._clock is None else self._time_passed(self._clock, phases, compute)
         return self._losses
 
     def drive(self, rounds: list[Round], name: str) -> list[int]:
         """Run all workers' rounds in lockstep."""
         with torch.no_grad():
-            return lockstep(rounds)
+            return run_together(rounds)
 
     def state_of(self, index: int) -> Any:  # noqa: ANN401
         """Return a worker's optimizer and algorithm state."""
-        member = self.simulation.members[index].state_dict()
-        kept = {name: value for name, value in member.items() if name not in MODEL}
+        node = self.simulation.nodes[index].state_dict()
+        kept = {name: value for name, value in node.items() if name not in MODEL}
         return {"optimizer": self.simulation.optimizers[index].state_dict(), "member": kept}
 
     def load_state_of(self, index: int, state: Any) -> None:  # noqa: ANN401
         """Take it up again."""
-        self.simulation.members[index].load_state_dict(state["member"])
+        self.simulation.nodes[index].load_state_dict(state["member"])
         self.simulation.optimizers[index].load_state_dict(state["optimizer"])
 
     def time_state(self) -> dict[str, Any]:
@@ -231,11 +231,11 @@ class Simulated(Crew):
         if self._clock is not None:
             self._clock.load_state(state["clock"])
 
-    def _time_passed(self, clock: Clock, phases: list[Sequence[Post]], compute: float) -> float:
+    def _time_passed(self, clock: Clock, phases: list[Sequence[Phase]], compute: float) -> float:
         """Return how long the network makes a step."""
         before = clock.now
         clock.step(phases, compute, overlap=self._overlap)
         return clock.now - before
 
     def _gradient(self, rank: int, parameters: dict[str, Any], step: int) -> None:
-        self._losses.append(self.sessions[rank].backward(step, self._lr))
+        self._losses.append(self.learners[rank].backward(step, self._lr))

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from gossamer.runs import simulate
-from gossamer.runs.loggers.loggers import require_watchers
+from gossamer.runs.loggers.loggers import require_loggers
 from gossamer.runs.loggers.progress import ProgressLine
 from gossamer.runs.record import read_run
-from gossamer.runs.training.timetable import Plan
+from gossamer.runs.training.timetable import Timetable
 from tests.runs import small as module
 from tests.runs.small import small
 
@@ -25,7 +25,7 @@ def test_curve_keepers_get_what_the_metrics_say(tmp_path, monkeypatch):
         log=lambda values, step: logged.append((step, values)), finish=lambda: logged.append("end")
     )
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **about: run))
-    simulate(small(), tmp_path / "run", watch=("wandb",))
+    simulate(small(), tmp_path / "run", loggers=("wandb",))
     seen = {(step, name): value for step, values in logged[:-1] for name, value in values.items()}
     line = read_run(tmp_path / "run").evaluations[-1]
     assert logged[-1] == "end"
@@ -37,27 +37,30 @@ def test_curve_keepers_get_what_the_metrics_say(tmp_path, monkeypatch):
 def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"gossamer\[mlflow\]"):
-        require_watchers(("mlflow",))
+        require_loggers(("mlflow",))
     with pytest.raises(ValueError, match="did you mean 'wandb'"):
-        require_watchers(("wandbb",))
+        require_loggers(("wandbb",))
 
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_progress_line(terminal):
     screen = io.StringIO()
-    watcher = ProgressLine(small(), module.task(), Console(file=screen, force_terminal=terminal, width=100))
-    watcher.start(0, Plan(small(), 10))
-    watcher.line(
+    logger = ProgressLine(small(), module.task(), Console(file=screen, force_terminal=terminal, width=100))
+    logger.start(0, Timetable(small(), 10))
+    logger.line(
         {"kind": "train", "step": 3, "epoch": 0.3, "loss": 1.5, "bytes_sent": 2_000_000, "seconds": 1.0}
     )
     found = {"average": {"accuracy": 0.75}, "local_mean": {"accuracy": 0.5}, "consensus_distance": 0.25}
-    watcher.line(
+    logger.line(
         {"kind": "evaluation", "step": 6, "epoch": 0.6, "bytes_sent": 4_000_000, "seconds": 2.0} | found
     )
-    watcher.line({"kind": "diverged", "step": 7, "error": "the loss is [nan]"})
-    watcher.end("diverged")
+    logger.line({"kind": "diverged", "step": 7, "error": "the loss is [nan]"})
+    logger.end("diverged")
     said = screen.getvalue()
-    assert "step 6/12  loss 1.500  accuracy 0.75 (local 0.5)  apart 0.25  4.00 MB a worker" in said
+    assert (
+        "step 6/12  loss 1.500  accuracy 0.75 (local 0.5)  consensus distance 0.25  4.00 MB per worker"
+        in said
+    )
     assert "diverged after step 7: the loss is [nan]" in said
     assert ("\x1b" in said) == terminal
     assert ("s left" in said) != terminal
