@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+ROOT = Path(__file__).resolve().parents[1]
 START_UP = timedelta(seconds=240)
 PRELOADED = ["torch._dynamo", "torch.distributed", "gossamer"]  # torch imports _dynamo for the first step
 
@@ -78,16 +79,17 @@ def _result(path: Path) -> Any:
     return torch.load(path, weights_only=False) if path.exists() else None
 
 
-def torchrun(script: Path, folder: Path, *arguments: str) -> str:
-    """Run a script on two workers and return what it printed; torchrun leaves its logs in `folder`."""
-    there = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+def torchrun(script: Path | str, folder: Path, *arguments: str, n: int = 2) -> str:
+    """Run a script on n workers and return what it printed; torchrun leaves its logs in `folder`."""
+    there = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n)]
     done = subprocess.run(
         [*command, str(script), *arguments],
+        cwd=ROOT,
         env=there,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -197,3 +197,9 @@ def test_algorithms_say_what_they_need():
     assert {row["compressor"] for row in rows.values()} == {"needed", "possible", "none"}
     assert rows["allreduce"]["phases"] == 2 * (8 - 1)
     assert all(row["phases"] == 1 for name, row in rows.items() if name != "allreduce")
+
+
+def test_the_help_names_every_algorithm():
+    from gossamer.cli.flags import HELP
+
+    assert all(name in HELP["algorithm"][1] for name in gossamer.algorithms.NAMES)

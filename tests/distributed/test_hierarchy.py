@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +17,7 @@ import gossamer
 from gossamer.algorithms import Algorithm
 from tests.cases import PLAIN
 from tests.problem import flat, sgd
-from tests.processes import run_processes
+from tests.processes import run_processes, torchrun
 from tests.training import CHOCO, batch, small
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,17 +75,8 @@ def test_four_processes_are_two_machines(name):
 @pytest.mark.parametrize("options", [[], ["--one-sender"]], ids=["all send", "one sender"])
 def test_the_example_runs(options, tmp_path):
     """It checks itself that the processes of a machine hold the same model."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    done = subprocess.run(
-        [*command, str(ROOT / "examples" / "hierarchy.py"), *options],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    printed = torchrun(ROOT / "examples" / "hierarchy.py", tmp_path, *options, n=4)
     # not by lines: two processes print at once, and the ends of their lines may come later
-    told = sorted(re.findall(r"machine (\d): average model ([\d.]+)%", done.stdout))
-    assert [machine for machine, _ in told] == ["0", "1"], done.stdout
+    told = sorted(re.findall(r"machine (\d): average model ([\d.]+)%", printed))
+    assert [machine for machine, _ in told] == ["0", "1"], printed
     assert all(float(percent) > 60 for _, percent in told), told  # ten classes

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -15,7 +10,7 @@ from gossamer.algorithms import Algorithm
 from gossamer.topology import Schedule, Topology
 from tests.cases import COMPRESSED, COMPRESSORS, PLAIN
 from tests.problem import simulated, trained
-from tests.processes import run_processes
+from tests.processes import run_processes, torchrun
 
 STEPS = 3
 GRAPHS: dict[str, Topology | Schedule] = {
@@ -94,7 +89,6 @@ def test_changing_graphs_local_steps_and_overlap_over_gloo():
 
 
 def test_over_torchrun(tmp_path):
-    root = Path(__file__).resolve().parents[2]
     script = tmp_path / "script.py"
     script.write_text(
         "import os, torch\n"
@@ -104,12 +98,7 @@ def test_over_torchrun(tmp_path):
         f"x, optimizer = trained(choco, 'ring', {STEPS})\n"
         f"torch.save(x, {str(tmp_path)!r} + f'/{{optimizer.rank}}.pt')\n"
     )
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--standalone"]
-    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, str(script)], env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    torchrun(script, tmp_path, n=4)
     expected = simulated(COMPRESSED["choco"](COMPRESSORS["topk-fp16"]), topology.ring(4), STEPS)
     for rank in range(4):
         assert torch.equal(torch.load(tmp_path / f"{rank}.pt"), expected.x[rank])

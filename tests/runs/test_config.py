@@ -20,6 +20,7 @@ def test_what_is_left_out_is_chosen():
     assert Config().compressor == "topk:0.01"
     assert Config(algorithm="dpsgd").compressor is None
     assert Config(algorithm="allreduce").compressor is None
+    assert Config(algorithm="naive", compressor="qsgd:8", overlap=1).make_algorithm().sends_before_gradient
     assert Config(algorithm="dpsgd", overlap=True).options == {"order": "combine-then-adapt"}
 
 
@@ -38,7 +39,10 @@ def test_what_is_left_out_is_chosen():
         ({"epochs": 1, "steps": 1}, "not both"),
         ({"workers": 0}, "at least 1"),
         ({"lr": -1.0}, "above 0"),
-        ({"algorithm": "dcd", "overlap": 1}, "needs the gradient first"),
+        (
+            {"algorithm": "dcd", "compressor": "qsgd:8", "overlap": 1},
+            "needs the gradient before its first message",
+        ),
         (
             {"algorithm": "choco", "overlap": 1, "options": {"order": "adapt-then-combine"}},
             "nothing can overlap",

@@ -14,6 +14,7 @@ import pytest
 
 from gossamer.runs import RunFolder, resume, simulate, train
 from gossamer.runs.processes.launch import WorkerFailed
+from tests.processes import torchrun
 from tests.runs.small import FILE, small
 from tests.runs.test_checkpoint import same
 from tests.runs.test_loop import METHODS, final, without_time
@@ -212,12 +213,9 @@ def test_divergence_is_no_crash(tmp_path):
 
 
 def test_torchrun_joins(tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", "gossamer", "train", "--task", FILE, "--steps", "4", "--batch-size", "4"]
-    command += ["--algorithm", "dpsgd", "--out", str(tmp_path / "run")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("of the average model") == 1
+    words = ["gossamer", "train", "--task", FILE, "--steps", "4", "--batch-size", "4"]
+    words += ["--algorithm", "dpsgd", "--out", str(tmp_path / "run")]
+    assert torchrun("-m", tmp_path, *words).count("of the average model") == 1
     real = RunFolder(tmp_path / "run").summary()
     config = RunFolder(tmp_path / "run").config()
     same = without_time(simulate(config, tmp_path / "same"))

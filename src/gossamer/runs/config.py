@@ -85,11 +85,8 @@ class Config:
             object.__setattr__(self, "epochs", DEFAULT_EPOCHS)
         if self.compressor is None and gossamer.algorithms.needs_compressor(self.algorithm):
             object.__setattr__(self, "compressor", DEFAULT_COMPRESSOR)
-        if self.overlap and not gossamer.algorithms.takes(self.algorithm, "order"):
-            raise ValueError(
-                f"--overlap: {self.algorithm} needs the gradient first; use dpsgd, choco or powergossip"
-            )
-        if self.overlap and "order" not in self.options:
+        takes_order = gossamer.algorithms.takes(self.algorithm, "order")
+        if self.overlap and takes_order and "order" not in self.options:
             object.__setattr__(self, "options", {**self.options, "order": "combine-then-adapt"})
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:

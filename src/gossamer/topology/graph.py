@@ -83,7 +83,7 @@ class Topology:
     def weights(self, rank: int, round: int = 0) -> dict[int, float]:  # noqa: A002
         """How `rank` weighs itself and whom it hears, in rank order; itself even with weight 0."""
         row = self.W[self._checked(rank)]
-        return {j: float(row[j]) for j in range(self.n) if row[j] > 0 or j == rank}
+        return {int(j): float(row[j]) for j in np.union1d(np.flatnonzero(row > 0), rank)}
 
     def senders(self, rank: int, round: int = 0) -> tuple[int, ...]:  # noqa: A002
         """Whom `rank` hears, in rank order, without itself."""
