@@ -163,3 +163,16 @@ def test_threads_draw_from_the_generator_that_they_share_one_at_a_time():
         text = path.read_text()
         if "run_threads" in text and path.name not in ("threads.py", Path(__file__).name):
             assert "torch.manual_seed" not in text, f"{path.name} seeds for all threads: use threads.seeded"
+
+
+def test_no_algorithm_or_compressor_is_asked_for_by_name_outside_its_file():
+    """What the rest needs to know of one, the class says."""
+    kinds = [*gossamer.algorithms.NAMES.values(), *gossamer.compress.Compressor.__subclasses__()]
+    names = "|".join(kind.__name__ for kind in kinds)
+    asked = re.compile(rf"(isinstance|issubclass)\([^)]*\b({names})\b|\bis (not )?({names})\b")
+    for path in modules():
+        found = asked.search(path.read_text(encoding="utf-8"))
+        assert found is None or path.stem in {kind.__module__.rpartition(".")[2] for kind in kinds}, (
+            path,
+            found,
+        )

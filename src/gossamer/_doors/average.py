@@ -18,7 +18,7 @@ from gossamer._node.node import Node
 from gossamer._node.settings import fingerprint, settings
 from gossamer._node.sharded import require_whole
 from gossamer._node.sketch import sketch
-from gossamer.algorithms import Algorithm, Choco
+from gossamer.algorithms import Algorithm
 from gossamer.compress import Compressor
 from gossamer.compress.layout import Layout
 from gossamer.rounds.collectives import all_mean
@@ -103,7 +103,7 @@ def _for_averaging(algorithm: Algorithm) -> Algorithm:
         raise ValueError(
             f"{type(algorithm).__name__} cannot average; use choco, powergossip, deepsqueeze or dpsgd"
         )
-    return replace(algorithm, x_hat="zero") if isinstance(algorithm, Choco) else algorithm
+    return replace(algorithm, **algorithm.different_starts)  # type: ignore[type-var]  # a dataclass
 
 
 def _node(rank: int, t: Tensor, algorithm: Algorithm, topology: Topology | Schedule, seed: int) -> Node:

@@ -24,7 +24,7 @@ from gossamer._node.node import Node
 from gossamer._node.shown import ShownModel, remind_of_consensus
 from gossamer._node.sketch import sketch
 from gossamer._node.stamps import RoundStamps
-from gossamer.algorithms import Algorithm, AllReduce
+from gossamer.algorithms import Algorithm
 from gossamer.topology import Schedule, Topology, rounds_to_reach_all
 from gossamer.transport import Flight, Transport, agree
 
@@ -64,7 +64,7 @@ class DecentralizedOptimizer(Optimizer):
         self._stamps = RoundStamps(
             transport.rank, lambda: self.param_groups, lambda: self.rounds, self._rounds_to_reach_all
         )
-        self._step_inner = InnerStep(inner, one_gradient=isinstance(algorithm, AllReduce) and every == 1)
+        self._step_inner = InnerStep(inner, one_gradient=algorithm.averages_gradients(every))
         self._node = Node(
             transport.rank,
             buckets,
@@ -79,7 +79,7 @@ class DecentralizedOptimizer(Optimizer):
         )
         self._shown = ShownModel(self._node, buffers)
         self._at_the_end: weakref.finalize[..., Any] | None = None
-        if transport.size > 1 and not isinstance(algorithm, AllReduce):
+        if transport.size > 1 and not algorithm.reaches_all:
             self._at_the_end = weakref.finalize(
                 self, remind_of_consensus, self._shown, self._node, self._exchanges, self._stamps.stopping
             )
@@ -277,7 +277,7 @@ class DecentralizedOptimizer(Optimizer):
         self.param_groups, self.state = self._inner.param_groups, self._inner.state
 
     def _rounds_to_reach_all(self, t: int) -> int:
-        if isinstance(self.algorithm, AllReduce):  # its messages go around all workers, whatever the graph
+        if self.algorithm.reaches_all:  # one after the other, at worst
             return self.transport.size - 1
         return rounds_to_reach_all(self.topology, self.transport.rank, t)
 

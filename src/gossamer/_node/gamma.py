@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from gossamer._random import generator
-from gossamer.algorithms import Algorithm, Choco, DeepSqueeze
-from gossamer.compress import Compressor, LowRank
+from gossamer.algorithms import Algorithm
+from gossamer.compress import Compressor
 from gossamer.compress.layout import Layout
 from gossamer.rounds.collectives import broadcast
 from gossamer.topology import Schedule, Topology
@@ -63,14 +63,15 @@ def tune_gamma(
     low rank keeps of a matrix depends on its size, so give the `shapes` of the model's tensors
     for such a compressor: gamma goes as rank / size.
     """
-    if not isinstance(algorithm, (Choco, DeepSqueeze)):
+    if type(algorithm).gossip is Algorithm.gossip:
         raise ValueError(f"{type(algorithm).__name__} has no gamma to find")
     if topology.n == 1:
         return 1.0
     best, worse = (float("inf"), CANDIDATES[-1]), 0
-    shape, factor = _shape(algorithm.compressor, shapes)
+    compressor: Compressor = algorithm.compressor  # type: ignore[attr-defined]  # as all that gossip have
+    shape, factor = _shape(compressor, shapes)
     for gamma in CANDIDATES:
-        error = _gossip(algorithm, gamma, topology, seed, shape)
+        error = _gossip(algorithm, compressor, gamma, topology, seed, shape)
         worse = worse + 1 if best[0] < min(error, 1.0) else 0
         best = min(best, (error, gamma))
         if worse == 2:  # the error has one minimum: it is behind us
@@ -81,36 +82,33 @@ def tune_gamma(
 def _shape(compressor: Compressor, shapes: Shapes) -> tuple[tuple[int, int], float]:
     """Return the shape of the matrices to try, and what gamma is to be multiplied with."""
     matrices = [(shape[0], math.prod(shape[1:])) for shape in shapes if len(shape) > 1]
-    if not isinstance(compressor, LowRank) or not matrices:
+    if not compressor.size_matters or not matrices:
         return SHAPE, 1.0
     size = min(max(matrices, key=math.prod))
     return (min(size, LARGEST),) * 2, min(1.0, LARGEST / size)
 
 
 def _gossip(
-    algorithm: Choco | DeepSqueeze,
+    algorithm: Algorithm,
+    compressor: Compressor,
     gamma: float,
     topology: Topology | Schedule,
     seed: int,
     shape: tuple[int, int],
 ) -> float:
     """Return what is left of the disagreement after ROUNDS rounds, infinity if it grows."""
-    C, n = replace(algorithm.compressor, raw="never"), topology.n  # what rides raw needs no gamma
+    n, raw = topology.n, replace(compressor, raw="never")  # what rides raw needs no gamma
     # Compression is per tensor, so one vector with a tensor for each worker is all workers at once.
     layout = Layout(tuple(f"worker {i}" for i in range(n)), (shape,) * n)
     x = torch.randn(layout.size, generator=generator(seed, "gamma")).view(n, -1)
-    memory = torch.zeros_like(x)  # x_hat, or DeepSqueeze's delta
+    memory = torch.zeros_like(x)
     first, error = _disagreement(x), 1.0
     for t in range(ROUNDS):
-        W = torch.from_numpy(topology.at(t).W.copy()).to(x.dtype)
-        v = x - memory if isinstance(algorithm, Choco) else x + memory
-        c = C.decode(C.encode(v, layout, generator(seed, "gamma", t)), layout).view(n, -1)
-        if isinstance(algorithm, Choco):
-            memory += c  #                                       x^ += Q(x - x^)
-            x += gamma * (W @ memory - memory)  #                x  += gamma (s - x^)
-        else:
-            memory = v - c  #                                    delta = v - C(v)
-            x += gamma * (W @ c - c)  #                          x  += eta (sum_j w_ij C(v_j) - C(v_i))
+
+        def C(v: Tensor, t: int = t) -> Tensor:
+            return raw.decode(raw.encode(v, layout, generator(seed, "gamma", t)), layout).view(n, -1)
+
+        algorithm.gossip(x, memory, torch.from_numpy(topology.at(t).W.copy()).to(x.dtype), C, gamma)
         if (t + 1) % CHECK_EVERY == 0:
             error = _disagreement(x) / first
             if not error < 1.5:

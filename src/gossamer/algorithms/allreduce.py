@@ -34,10 +34,15 @@ class AllReduce(Algorithm):
 
     compressor: Compressor | None = None
     reaches_consensus: ClassVar[bool] = False  # gradients, not models
+    reaches_all: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.compressor is not None:
             warn_of_theory(self, take_compressor(self, self.compressor), "unbiased")
+
+    def averages_gradients(self, every: int) -> bool:
+        """With local steps, displacements are averaged."""
+        return every == 1
 
     def start(self, worker: Worker) -> AllReduceState:
         """Remember the common start where it will be needed."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 from gossamer import compress
-from gossamer.compress import QSGD, Compressor
+from gossamer.compress import Compressor
 from gossamer.compress.base import draws_inside
 from gossamer.compress.layout import Layout
 from gossamer.errors import TheoryWarning
@@ -19,6 +20,7 @@ from gossamer.topology import Schedule, Topology
 
 Order = Literal["adapt-then-combine", "combine-then-adapt"]
 Gamma = float | Literal["auto"]
+Compress = Callable[[Tensor], Tensor]  # v -> C(v)
 
 REFERENCE = Layout(("matrix",), ((64, 64),))  # where a compressor's promise is looked up
 
@@ -33,6 +35,8 @@ class Algorithm(ABC):
     varying_graphs: ClassVar[bool] = True  # works when W changes from round to round
     directed_graphs: ClassVar[bool] = True  # works when W is not symmetric
     reaches_consensus: ClassVar[bool] = True  # brings workers that start apart to their average
+    reaches_all: ClassVar[bool] = False  # every round is with all workers, whatever the graph
+    different_starts: ClassVar[dict[str, str]] = {}  # options for workers that start from different values
 
     @property
     def sends_before_gradient(self) -> bool:
@@ -50,6 +54,18 @@ class Algorithm(ABC):
     @abstractmethod
     def round(self, worker: Worker, state: Any) -> Round:  # noqa: ANN401
         """Do one optimizer step and one exchange."""
+
+    def gossip(self, x: Tensor, memory: Tensor, W: Tensor, C: Compress, gamma: float) -> None:
+        """Do a round's exchange for all workers at once, a row per worker, without steps, in place.
+
+        `memory` is what the algorithm remembers, 0 at first; C compresses every row. It is what the search
+        for gamma="auto" runs, so only algorithms with such a gamma have it.
+        """
+        raise ValueError(f"{type(self).__name__} has no gamma to find")
+
+    def averages_gradients(self, every: int) -> bool:
+        """Return whether a step is by the average of all workers' gradients, one each."""
+        return False
 
     def shared_draws(self) -> list[Tensor]:
         """Return samples of what workers draw or compute apart and must have alike, for comparison.
@@ -118,7 +134,8 @@ def warn_of_theory(algorithm: Algorithm, compressor: Compressor, needs: Literal[
     if compressor.unbiased if needs == "unbiased" else compressor.delta(REFERENCE) > 0:
         return
     promise = "an unbiased compressor" if needs == "unbiased" else "a contraction"
-    remedy = "; QSGD takes scale='contraction'" if needs == "delta" and isinstance(compressor, QSGD) else ""
+    option = compressor.contraction_option if needs == "delta" else ""
+    remedy = f"; {type(compressor).__name__} takes {option}" if option else ""
     name = type(algorithm).__name__
     text = f"the theory of {name} needs {promise}, which {compressor} does not promise{remedy}"
     warnings.warn(text, TheoryWarning, stacklevel=4)

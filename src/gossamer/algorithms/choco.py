@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gossamer.algorithms.base import (
     Algorithm,
+    Compress,
     Gamma,
     Order,
     require_common_start,
@@ -48,6 +49,7 @@ class Choco(Algorithm):
     order: Order = "adapt-then-combine"
     x_hat: Literal["start", "zero"] = "start"  # where x_hat begins: the common x_0, or 0 as published
     varying_graphs: ClassVar[bool] = False
+    different_starts: ClassVar[dict[str, str]] = {"x_hat": "zero"}
 
     def __post_init__(self) -> None:
         require_order(self.order)
@@ -68,6 +70,11 @@ class Choco(Algorithm):
             require_common_start(worker, self)
             state.x_hat.copy_(worker.x)
         return state
+
+    def gossip(self, x: Tensor, memory: Tensor, W: Tensor, C: Compress, gamma: float) -> None:
+        """Remember x^."""
+        memory += C(x - memory)  #             x^ += Q(x - x^)
+        x += gamma * (W @ memory - memory)  #  x  += gamma (s - x^)
 
     def round(self, worker: Worker, state: ChocoState) -> Round:
         """Step, tell the difference, and move towards the neighbours."""

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from gossamer.algorithms.base import (
     Algorithm,
+    Compress,
     Gamma,
     require_gamma,
     resolved,
@@ -44,6 +45,13 @@ class DeepSqueeze(Algorithm):
     def start(self, worker: Worker) -> DeepSqueezeState:
         """Nothing has been kept back."""
         return DeepSqueezeState(worker.zeros())
+
+    def gossip(self, x: Tensor, memory: Tensor, W: Tensor, C: Compress, gamma: float) -> None:
+        """Remember delta."""
+        v = x + memory
+        c = C(v)
+        memory.copy_(v - c)  #       delta = v - C(v)
+        x += gamma * (W @ c - c)  #  x    += eta (sum_j w_ij C(v_j) - C(v_i))
 
     def round(self, worker: Worker, state: DeepSqueezeState) -> Round:
         """Step, send model plus memory, move towards what was received."""

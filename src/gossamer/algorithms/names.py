@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from gossamer import compress
@@ -38,7 +38,9 @@ def takes(spec: str, option: str) -> bool:
 
 def needs_compressor(spec: str) -> bool:
     """Return whether the algorithm of this name cannot do without a compressor."""
-    return takes(spec, "compressor") and NAMES[_split(spec)[0]] is not AllReduce
+    kind = NAMES.get(_split(spec)[0])
+    options = {f.name: f.default for f in fields(kind)} if kind is not None else {}  # type: ignore[arg-type]
+    return options.get("compressor") is MISSING
 
 
 def make(

@@ -34,6 +34,8 @@ class Compressor(ABC):
     """
 
     code: ClassVar[int]  # names the payload's format in the header
+    size_matters: ClassVar[bool] = False  # how much it keeps of a matrix depends on the matrix's size
+    contraction_option: ClassVar[str] = ""  # what makes it a contraction, where it is not one without
     raw: RawPolicy = "auto"
 
     @property

@@ -28,6 +28,7 @@ class LowRank(Compressor):
     rank: int = 1
     iterations: int = 1
     code: ClassVar[int] = 7
+    size_matters: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.rank < 1 or self.iterations < 1:

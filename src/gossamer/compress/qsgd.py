@@ -32,6 +32,7 @@ class QSGD(Compressor):
     norm: Literal["max", "l2"] = "max"
     scale: Literal["unbiased", "contraction"] = "unbiased"
     code: ClassVar[int] = 6
+    contraction_option: ClassVar[str] = "scale='contraction'"
 
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 8:

@@ -6,7 +6,6 @@ import contextlib
 import math
 from typing import Any
 
-from gossamer.algorithms import AllReduce
 from gossamer.runs.config import Config
 from gossamer.runs.folder import RunFolder
 from gossamer.runs.record import read_run
@@ -78,7 +77,7 @@ def _links(here: LocalWorkers) -> list[list[int]]:
 def _full_precision(config: Config, parameters: int, steps: int) -> int:
     """Return what a worker would have sent, on average, as plain float32 to the same workers."""
     graph, rounds = config.make_topology(), steps // config.every
-    if isinstance(config.make_algorithm(), AllReduce):  # by way of a ring, or to everybody
+    if config.make_algorithm().reaches_all:  # by way of a ring, or to everybody
         to_each = 2 / graph.n if config.compressor is None else 1
         return round(4 * parameters * rounds * (graph.n - 1) * to_each)
     looked_at = range(min(rounds, ROUNDS_SHOWN) if graph.varying else min(rounds, 1))
