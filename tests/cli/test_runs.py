@@ -194,3 +194,12 @@ def test_tensorboard_files_are_written(gossamer, tmp_path):
     code, said = gossamer("simulate", *CHOCO, "--out", "run", "--tensorboard")
     assert code == 0, said
     assert list((tmp_path / "run/tensorboard").glob("events.*"))
+
+
+def test_no_heading_of_the_table_is_cut(gossamer, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert gossamer("simulate", *CHOCO)[0] == 0
+    code, said = gossamer("report", "runs/small-choco-1")
+    assert code == 0, said
+    assert "…" not in said, said
+    assert {"consensus", "distance", "per", "worker", "fewer"} <= set(said.split())

@@ -62,7 +62,7 @@ def quoted(path: Path) -> str:
 
 def table_of(runs: list[Run]) -> Table:
     """Return the comparison as a table for the terminal."""
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     found = rows(runs)
     metric = next((row["metric"] for row in found if row["metric"]), "metric")
     table.add_column("run", overflow="fold")
@@ -74,7 +74,7 @@ def table_of(runs: list[Run]) -> Table:
         "× fewer",
         "time",
     ):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
     table.add_column("status")
     for row in found:
         words = (row["algorithm"], row["compressor"], row["topology"])
