@@ -146,7 +146,7 @@ def _end_threads_of_gloo() -> None:
 
     A thread of gloo may still hold the tensors of the user's last collective. If it gives them back while
     Python ends, torch aborts the process ("terminate called without an active exception"): frameworks
-    that leave the group open then fail after all is done, every third time on a busy machine.
+    that leave the group open then fail after all is done, often on a busy machine.
     """
     if dist.is_initialized() and "gloo" in str(dist.get_backend()) and not hasattr(sys, "last_value"):
         farewell.within(GOODBYE, dist.destroy_process_group)
