@@ -97,7 +97,7 @@ def _gossip(
     shape: tuple[int, int],
 ) -> float:
     """Return what is left of the disagreement after ROUNDS rounds, infinity if it grows."""
-    n, raw = topology.n, replace(compressor, raw="never")  # what rides raw needs no gamma
+    n, compressor = topology.n, replace(compressor, raw="never")  # what rides raw needs no gamma
     # Compression is per tensor, so one vector with a tensor for each worker is all workers at once.
     layout = Layout(tuple(f"worker {i}" for i in range(n)), (shape,) * n)
     x = torch.randn(layout.size, generator=generator(seed, "gamma")).view(n, -1)
@@ -106,7 +106,9 @@ def _gossip(
     for t in range(ROUNDS):
 
         def C(v: Tensor, t: int = t) -> Tensor:
-            return raw.decode(raw.encode(v, layout, generator(seed, "gamma", t)), layout).view(n, -1)
+            return compressor.decode(compressor.encode(v, layout, generator(seed, "gamma", t)), layout).view(
+                n, -1
+            )
 
         algorithm.gossip(x, memory, torch.from_numpy(topology.at(t).W.copy()).to(x.dtype), C, gamma)
         if (t + 1) % CHECK_EVERY == 0:

@@ -32,15 +32,12 @@ NAMES: dict[str, type[Algorithm]] = {
 
 def takes(spec: str, option: str) -> bool:
     """Return whether the algorithm of this name has such an option; False if there is no such name."""
-    kind = NAMES.get(_split(spec)[0])
-    return kind is not None and option in (f.name for f in fields(kind))  # type: ignore[arg-type]
+    return option in _defaults(spec)
 
 
 def needs_compressor(spec: str) -> bool:
     """Return whether the algorithm of this name cannot do without a compressor."""
-    kind = NAMES.get(_split(spec)[0])
-    options = {f.name: f.default for f in fields(kind)} if kind is not None else {}  # type: ignore[arg-type]
-    return options.get("compressor") is MISSING
+    return _defaults(spec).get("compressor") is MISSING
 
 
 def make(
@@ -77,6 +74,12 @@ def make(
     if compressor is None and needs_compressor(name):
         raise ValueError(f"{name} needs a compressor, such as compressor='topk:0.01' or 'sign'")
     return kind(**given)
+
+
+def _defaults(spec: str) -> dict[str, Any]:
+    """Return the options of the algorithm of this name with their defaults; none if there is no such name."""
+    kind = NAMES.get(_split(spec)[0])
+    return {f.name: f.default for f in fields(kind)} if kind is not None else {}  # type: ignore[arg-type]
 
 
 def _split(spec: str) -> tuple[str, str]:
