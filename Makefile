@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export OMP_NUM_THREADS = 1
 unexport PYTHONDONTWRITEBYTECODE  # with it, every process would compile torch anew
 
-.PHONY: demo test quick everywhere study lint clean
+.PHONY: demo test test-oldest dist quick everywhere study lint clean
 demo: $(VENV)/demo.done
 	rm -rf runs/demo
 	$(BIN)/gossamer train --task digits --workers 8 --algorithm choco --compressor topk:0.01 --epochs 30 --out runs/demo
@@ -23,6 +23,24 @@ quick: $(VENV)/test.done
 # As test, and then as on other processors, with more threads and on a busy machine: an hour.
 everywhere: lint
 	$(BIN)/python -m tests.everywhere
+
+# With the oldest versions that pyproject.toml promises, in an environment of their own (5 GB, one minute).
+# networkx 3.1 warns that there is no pandas, which nobody asked for.
+OLDEST = $(VENV)-oldest/bin/python -m pytest --numprocesses $(shell expr $$(nproc) + 1) --dist worksteal \
+	-W "ignore:pandas not found:ImportWarning"
+test-oldest: $(VENV)-oldest/test.done
+	$(OLDEST) --quick
+	$(OLDEST) tests/distributed
+
+$(VENV)-oldest/test.done: constraints-oldest.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet --no-compile --constraint constraints-oldest.txt \
+		--editable ".[demo,tensorboard]" hypothesis pytest pytest-timeout pytest-xdist scipy selenium setuptools
+	@touch $@
+
+# A wheel and an sdist in dist/, each installed in a new environment and used from there.
+dist: $(VENV)/test.done
+	$(BIN)/python -m tests.packages
 
 study: $(VENV)/test.done
 	$(BIN)/python -m pytest -m study
@@ -44,4 +62,4 @@ $(VENV)/%.done: $(VENV)/torch.done pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-oldest build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

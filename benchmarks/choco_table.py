@@ -157,10 +157,10 @@ def one_run(key: str, config: Config) -> dict[str, Any]:
     prepare()
     with TemporaryDirectory() as folder:
         began = time.perf_counter()
-        summary = simulate(config, Path(folder) / "run", command="benchmark")
+        saved = simulate(config, Path(folder) / "run", command="benchmark").to_json()
         spent = time.perf_counter() - began
     kept = ("status", "metric", "average", "local_mean", "consensus_distance", "bytes_sent", "steps")
-    return {"key": key, "wall": round(spent, 1), **{name: summary[name] for name in kept}}
+    return {"key": key, "wall": round(spent, 1), **{name: saved[name] for name in kept}}
 
 
 def prepare() -> None:

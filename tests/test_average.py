@@ -81,19 +81,19 @@ def test_collectives(n):
     vectors = tensors(n, (11,), torch.float64)
     mean = torch.stack(vectors).mean(0)
     copies = [v.clone() for v in vectors]
-    sent = run_together([all_mean(i, n, v) for i, v in enumerate(copies)])
+    sent = run_together([all_mean(i, range(n), v) for i, v in enumerate(copies)])
     assert all(torch.allclose(v, mean, rtol=0, atol=1e-14) for v in copies)
     assert all(torch.equal(v, copies[0]) for v in copies)
     assert max(sent) <= 2 * (n - 1) * (16 + 8 * -(-11 // n))
     tables = [torch.stack([v * (i == j) for j, v in enumerate(vectors)]) for i in range(n)]
-    run_together([all_gather(i, n, list(table)) for i, table in enumerate(tables)])
+    run_together([all_gather(i, range(n), list(table)) for i, table in enumerate(tables)])
     assert all(torch.equal(table, torch.stack(vectors)) for table in tables)
     copies = [v.clone() for v in vectors]
-    run_together([broadcast(i, n, v) for i, v in enumerate(copies)])
+    run_together([broadcast(i, range(n), v) for i, v in enumerate(copies)])
     assert all(torch.equal(v, vectors[0]) for v in copies)
     for who in range(n):
         texts = [torch.full((4,), i if i == who else 0, dtype=torch.uint8) + (i == who) for i in range(n)]
-        run_together([first_error(i, n, t) for i, t in enumerate(texts)])
+        run_together([first_error(i, range(n), t) for i, t in enumerate(texts)])
         assert all(torch.equal(t, torch.full((4,), who + 1, dtype=torch.uint8)) for t in texts)
 
 

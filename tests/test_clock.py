@@ -15,7 +15,7 @@ from gossamer.compress import wire
 from gossamer.network.clock import Clock, drained, fair
 from gossamer.network.links import OVERHEAD, Network
 from gossamer.rounds.collectives import all_mean, broadcast
-from gossamer.rounds.drive import advance
+from gossamer.rounds.drive import run_together
 from gossamer.rounds.phase import Phase
 
 RATE, LATENCY = 1e7, 0.02
@@ -24,11 +24,11 @@ approx = pytest.approx
 
 def posts(n, sizes):
     """Build a phase from {(sender, receiver): bytes}."""
-    phase = [Phase({}, {}) for _ in range(n)]
+    send, expect = [{} for _ in range(n)], [{} for _ in range(n)]
     for (i, j), nbytes in sizes.items():
-        phase[i].send[j] = torch.empty(nbytes, dtype=torch.uint8)
-        phase[j].expect[i] = nbytes
-    return phase
+        send[i][j] = torch.empty(nbytes, dtype=torch.uint8)
+        expect[j][i] = nbytes
+    return [Phase.of(*both) for both in zip(send, expect, strict=True)]
 
 
 def ring(n, nbytes):
@@ -61,20 +61,16 @@ def test_one_message_and_a_ring_exchange(rendezvous, latencies):
 
 
 def drive(clock, rounds):
-    phase = [advance(r, None) for r in rounds]
-    while phase[0] is not None:
-        clock.phase(phase)
-        boxes = [{i: phase[i].send[j].clone() for i in post.expect} for j, post in enumerate(phase)]
-        phase = [advance(r, box) for r, box in zip(rounds, boxes, strict=True)]
+    run_together(rounds, clock.phase)
     return clock
 
 
 @pytest.mark.parametrize("n", [2, 4, 8])
 def test_a_ring_all_reduce_and_a_broadcast(n):
     piece = transfer(wire.HEADER.size + 4 * 250)
-    clock = drive(Clock(network(n)), [all_mean(rank, n, torch.ones(250 * n)) for rank in range(n)])
+    clock = drive(Clock(network(n)), [all_mean(rank, range(n), torch.ones(250 * n)) for rank in range(n)])
     assert clock.times == approx([2 * (n - 1) * (piece + 2 * LATENCY)] * n)
-    clock = drive(Clock(network(n)), [broadcast(rank, n, torch.ones(250)) for rank in range(n)])
+    clock = drive(Clock(network(n)), [broadcast(rank, range(n), torch.ones(250)) for rank in range(n)])
     # Whoever waits has sent its notice at the beginning, so that only the first hop waits for one.
     hops = n.bit_length() - 1
     assert clock.now == approx(hops * piece + (hops + 1) * LATENCY)
@@ -185,8 +181,10 @@ def test_mistakes_are_explained():
         clock.compute(float("nan"))
     with pytest.raises(AssertionError, match="2 phases for 3 workers"):
         clock.phase(posts(2, {}))
+    longer = [({1: torch.empty(5, dtype=torch.uint8)}, {}), ({}, {0: 4}), ({}, {})]
+    phases = [Phase.of(*phase) for phase in longer]
     with pytest.raises(AssertionError, match="worker 1 does not expect 5 bytes from 0"):
-        clock.phase([Phase({1: torch.empty(5, dtype=torch.uint8)}, {}), Phase({}, {0: 4}), Phase({}, {})])
+        clock.phase(phases)
     assert clock.times == [0.0] * 3
 
 

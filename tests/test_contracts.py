@@ -42,7 +42,7 @@ class Impatient(Algorithm):
         return None
 
     def round(self, worker, state):
-        worker.step()
+        yield worker.step()
         yield from PLAIN["dpsgd-adapt-first"].round(worker, None)
 
 
@@ -66,7 +66,7 @@ class Forgetful(Algorithm):
         worker.hidden = torch.zeros_like(worker.x)
 
     def round(self, worker, state):
-        worker.step()
+        yield worker.step()
         worker.hidden.add_(worker.x)
         worker.x.add_(worker.hidden, alpha=0.01)
         yield from PLAIN["dpsgd"].round(worker, None)

@@ -73,7 +73,7 @@ def draw(rank: int):
 
     def factors(edge: oracle.Edge, c: int) -> oracle.Factors:
         lo, hi = edge
-        drawn = draw_factors(SimpleNamespace(rank=lo, seed=SEED), hi, rank, c, matrices)
+        drawn = draw_factors(SimpleNamespace(id=lo, seed=SEED, bucket=0), hi, rank, c, matrices)
         return [(v.numpy(), v.numpy()) for v in drawn]  # one is read, the other computed from it
 
     return factors

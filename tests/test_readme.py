@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.packages import require_same_model, the_readmes_loop
 from tests.processes import torchrun
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,22 +60,9 @@ batches = forever()
 
 
 def test_the_diff_runs_under_torchrun(tmp_path):
-    (diff,) = re.findall(r"```diff\n(.*?)```", README, re.DOTALL)
-    lines = [line[1:] for line in diff.splitlines()]
-    assert sum(line.startswith("+") for line in diff.splitlines()) == 3, "the promise is three added lines"
-    before = """
-import torch
-Net, loss = lambda: torch.nn.Linear(4, 2), torch.nn.functional.cross_entropy
-my_part_of_the_data = [(torch.randn(8, 4), torch.randint(2, (8,))) for _ in range(5)]
-def evaluate(model):
-    import os, pathlib
-    pathlib.Path(__file__).with_name(os.environ["RANK"]).write_text(str(model.weight.tolist()))
-"""
-    script = tmp_path / "train.py"
-    script.write_text(before + "\n".join(lines))
-    torchrun(script, tmp_path)
-    shown = [(tmp_path / rank).read_text() for rank in "01"]
-    assert shown[0] == shown[1], "both workers evaluate the same average model"
+    (tmp_path / "train.py").write_text(the_readmes_loop())
+    torchrun(tmp_path / "train.py", tmp_path)
+    require_same_model(tmp_path)
 
 
 ONE_AFTER_THE_OTHER = """

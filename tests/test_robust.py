@@ -51,9 +51,9 @@ class Failing(ThreadTransport):
         self.__dict__.update(link.__dict__)
         self.phase, self.error, self.failed = phase, error, False
 
-    def wait(self, ticket):
-        inbox = super().wait(ticket)
-        if ticket[1] == self.phase:
+    def collect(self, ticket, need, until):
+        inbox = super().collect(ticket, need, until)
+        if ticket.name == self.phase:
             self.failed = True
             self.leave()
             raise self.error

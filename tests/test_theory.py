@@ -131,7 +131,7 @@ def tap(run: Simulation) -> list[dict[int, Tensor]]:
         r = make()
         inbox = None
         while (phase := advance(r, inbox)) is not None:
-            last[rank] = {j: message.clone() for j, message in phase.send.items()}
+            last[rank] = {j: message.clone() for j, message in phase.outbox().items()}
             inbox = yield phase
 
     for rank, node in enumerate(run.nodes):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,8 +13,7 @@ import torch
 from torch import Tensor
 
 from gossamer.errors import PeerLost, PeerTimeout
-from gossamer.rounds.phase import Inbox, Phase
-from gossamer.transport import Transport
+from gossamer.transport import Ticket, Transport
 from tests.waiting import LIMIT
 
 _SEEDING = threading.Lock()
@@ -35,32 +33,38 @@ class ThreadTransport(Transport):
     def __init__(
         self, rank: int, queues: dict[tuple[int, int], queue.Queue[Tensor | None]], deadline: float
     ) -> None:
-        self.rank, self.size = rank, 1 + max(i for pair in [*queues, (0, 0)] for i in pair)
-        self.sent, self.received, self.waited = Counter(), Counter(), 0.0
-        self._queues, self.deadline = queues, deadline
-        self._open: list[Any] = []  # tickets not yet filled, in order
+        super().__init__(rank, 1 + max(i for pair in [*queues, (0, 0)] for i in pair), deadline)
+        self._queues = queues
+        self._open: list[Ticket] = []  # not yet filled, in order
 
-    def start(self, phase: Phase, name: str) -> Any:
-        for j, message in phase.send.items():
-            self.sent[j] += message.numel()
+    def begin(self, outbox: Mapping[int, Tensor], sizes: Mapping[int, int], ticket: Ticket) -> Any:
+        for j, message in outbox.items():
             self._queues[self.rank, j].put(message.clone())
-        self._open.append((phase.expect, name, time.monotonic(), {}))
-        return self._open[-1]
+        self._open.append(ticket)
+        return sizes, {}
 
-    def wait(self, ticket: Any) -> Inbox:
-        while any(t is ticket for t in self._open):  # messages meet in the order of posting
-            expect, phase, began, inbox = self._open.pop(0)
-            for j in sorted(expect):
+    def collect(self, ticket: Ticket, need: int | None, until: float | None) -> Mapping[int, Tensor]:
+        while ticket in self._open:  # messages meet in the order of starting
+            first = self._open[0]
+            sizes, inbox = first.own
+            for j in [j for j in sizes if j not in inbox]:
+                if first is ticket and need is not None and len(inbox) >= need:
+                    return dict(inbox)
+                end = time.monotonic() + self.deadline if until is None else until
                 try:
-                    message = self._queues[j, self.rank].get(timeout=self.deadline)
+                    message = self._queues[j, self.rank].get(timeout=max(end - time.monotonic(), 0.0))
                 except queue.Empty:
-                    raise PeerTimeout(j, phase, time.monotonic() - began, "did not answer") from None
+                    if until is not None:
+                        return dict(ticket.own[1])
+                    raise PeerTimeout(
+                        j, first.name, time.monotonic() - first.began, "did not answer"
+                    ) from None
                 if message is None:
-                    raise PeerLost(j, phase, time.monotonic() - began, "was lost")
-                assert message.numel() == expect[j]
+                    raise PeerLost(j, first.name, time.monotonic() - first.began, "was lost")
+                assert message.numel() == sizes[j]
                 inbox[j] = message
-                self.received[j] += expect[j]
-        return ticket[3]
+            self._open.pop(0)
+        return ticket.own[1]
 
     def close(self) -> None:
         """Stay: others may still have to read what was sent."""

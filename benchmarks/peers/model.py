@@ -11,6 +11,7 @@ import torch
 import gossamer
 from gossamer.network.clock import Clock
 from gossamer.network.links import Network
+from gossamer.rounds.cadence import Cadence
 from gossamer.rounds.phase import Phase
 from gossamer.runs import Config
 
@@ -21,8 +22,9 @@ def predicted(config: Config, gamma: float | None, network: Network, compute: fl
     """Return the seconds of a step on a network if `compute` of them are a worker's own."""
     clock = Clock(network)
     silent, talking = _phases(config.to_json(), gamma)
-    for step in range(1, STEPS + 1):
-        clock.step(talking if step % config.every == 0 else silent, compute, overlap=config.overlap)
+    cadence = Cadence(config.every, config.overlap)
+    for step in range(STEPS):
+        clock.step(talking if cadence.exchanges(step) else silent, compute, step, cadence)
     return clock.now / STEPS
 
 

@@ -6,6 +6,7 @@ GossamerError
 │   ├── PeerTimeout  it stayed silent past the deadline
 │   └── PeerLost     its connection broke
 ├── MismatchError    workers were started with different settings
+├── PackageError     what an installed package adds to Gossamer cannot be used
 └── Diverged         numbers are no longer finite; also a ValueError
 
 Mistakes in the arguments of a call are plain ValueErrors that say what to do instead.
@@ -104,6 +105,10 @@ class MismatchError(GossamerError):
             f"worker {self.rank} differs in '{self.field}': it has {self.found}, worker {self.reference} has "
             f"{self.expected}; {self.remedy}"
         )
+
+
+class PackageError(GossamerError):
+    """What an installed package adds to Gossamer cannot be used; the text names the package."""
 
 
 class Diverged(GossamerError, ValueError):  # noqa: N818 - the word says it

@@ -145,7 +145,7 @@ def test_what_may_change_on_the_way_changes(gossamer, tmp_path):
     assert (code, "gossamer report 'a b'" in said) == (0, True)
     assert RunFolder(tmp_path / "a b").config().keep == 5
     code, said = gossamer("simulate", "--resume", "a b", "--at-step", "3")
-    assert (code, "nothing to go on with" in said) == (1, True)
+    assert (code, "nothing to resume" in said) == (1, True)
     code, said = gossamer("simulate", "--resume", "a b", "--algorithm", "dpsgd")
     assert "algorithm = choco, not dpsgd" in said
 

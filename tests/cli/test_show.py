@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import re
 import sys
 
 import numpy as np
@@ -19,7 +20,7 @@ from gossamer.compress import Compressor
 from gossamer.compress.layout import Layout
 
 app = typer.Typer()
-for command in (topology.topology, catalogue.compressors, catalogue.algorithms):
+for command in (topology.topology, catalogue.compressors, catalogue.algorithms, catalogue.topologies):
     app.command()(command)
 
 
@@ -104,6 +105,13 @@ def test_every_drawing_fits_in_80_columns(spec, n, charset):
         assert all(str(i) in drawing for i in range(n))
 
 
+@pytest.mark.parametrize("n", [11, 16, 20, 24])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_worker_is_hidden_where_springs_decide(n, seed):
+    drawing = run("topology", "random-regular:4", "--n", str(n), "--seed", str(seed)).split("topk:0.01")[1]
+    assert sorted(map(int, re.findall(r"\d+", drawing))) == list(range(n))
+
+
 def test_links_are_drawn_where_they_are():
     picture = run("topology", "ring", "--n", "4", charset="ascii").split("topk:0.01")[1]
     lines = [line for line in picture.splitlines() if line.strip()]
@@ -165,18 +173,25 @@ def test_every_compressor_has_an_example():
     ours = {
         k for k in kinds(Compressor) if k.__module__.startswith("gossamer.") and not inspect.isabstract(k)
     }
-    assert {type(gossamer.compress.make(text)) for text in catalogue.COMPRESSORS} == ours
-    assert {text.partition(":")[0] for text in catalogue.COMPRESSORS} == set(gossamer.compress.NAMES)
+    texts = [row["text"] for row in data("compressors")]
+    assert {type(gossamer.compress.make(text)) for text in texts} == ours
+    assert {text.partition(":")[0] for text in texts} == set(gossamer.compress.NAMES)
+    assert texts == list(dict.fromkeys(texts)), "a class with several names is listed once"
 
 
 @pytest.mark.parametrize("charset", ["utf-8", "ascii"])
 def test_tables_fit_in_80_columns(charset):
-    for arguments in (("compressors",), ("compressors", "--size", "100000000"), ("algorithms",)):
+    for arguments in (
+        ("compressors",),
+        ("compressors", "--size", "100000000"),
+        ("topologies",),
+        ("algorithms",),
+    ):
         text = run(*arguments, charset=charset)
         assert max(map(len, text.splitlines())) <= 80
     assert "https://arxiv.org/abs/1902.00340" in text
     table = run("compressors", charset=charset)
-    assert all(spec in table for spec in catalogue.COMPRESSORS)
+    assert all(row["text"] in table for row in data("compressors"))
     assert "50,719" in table
 
 
@@ -199,7 +214,36 @@ def test_algorithms_say_what_they_need():
     assert all(row["phases"] == 1 for name, row in rows.items() if name != "allreduce")
 
 
-def test_the_help_names_every_algorithm():
+def test_topologies_are_those_that_can_be_made():
+    rows = {row["name"]: row for row in data("topologies", "--n", "8")}
+    assert set(rows) == set(gossamer.topology.NAMES)
+    assert rows["ring"]["gap"] == pytest.approx(1 - (1 + 2 * math.cos(2 * math.pi / 8)) / 3)
+    assert rows["torus"]["usage"] == "torus[:ROWSxCOLUMNS]"
+    assert rows["small-world"]["usage"] == "small-world[:NEIGHBOURS][:REWIRE]"
+    assert {name for name, row in rows.items() if row["varying"]} == {
+        "one-peer-exponential",
+        "random-matching",
+    }
+    assert {name for name, row in rows.items() if row["seeded"]} == {
+        "random-regular",
+        "small-world",
+        "random-matching",
+    }
+    assert {name for name, row in rows.items() if row["neighbours"] is None} == {"social", "file"}
+    assert all(row["what"] for row in rows.values())
+    assert "small-world[:NEIGHBOURS][:REWIRE]" in run("topologies")
+
+
+@pytest.mark.parametrize(
+    ("flag", "names"),
+    [
+        ("algorithm", gossamer.algorithms.NAMES),
+        ("compressor", gossamer.compress.NAMES),
+        ("topology", gossamer.topology.NAMES),
+    ],
+)
+def test_the_help_names_everything(flag, names):
     from gossamer.cli.flags import HELP
 
-    assert all(name in HELP["algorithm"][1] for name in gossamer.algorithms.NAMES)
+    assert HELP[flag][1].startswith(", ".join(names.ours))
+    assert len(names.ours) >= 8

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer._random import generator
-from gossamer.algorithms.edges import open_products, seal_products
+from gossamer.algorithms.edges import FACTORS, open_products
 from gossamer.compress import QSGD, Cast, Compressor, Identity, LowRank, RandomK, Sign, TopK, make, wire
 from gossamer.compress.layout import Layout
 from gossamer.errors import WireError
@@ -130,10 +130,10 @@ def test_decoding_reads_these_bytes(name):
 
 def test_plain_vectors_and_factors():
     v = torch.tensor([1.0, -2.0])
-    sent = next(broadcast(0, 2, v)).send[1]
+    sent = next(broadcast(0, range(2), v)).outbox()[1]
     assert bytes(sent.tolist()).hex() == OTHERS["plain-vector"].replace(" ", "")
     products = [torch.tensor([[1.0], [2.0]]), torch.tensor([0.5])]
-    message = seal_products(products)
+    message = wire.seal(FACTORS, products)
     assert bytes(message.tolist()).hex() == OTHERS["powergossip"].replace(" ", "")
     assert all(map(torch.equal, open_products(message, products, 3), products))
     with pytest.raises(WireError, match="message from worker 3: truncated"):

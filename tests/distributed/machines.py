@@ -26,8 +26,7 @@ from gossamer.algorithms import Algorithm, PowerGossip
 from gossamer.compress import Compressor, Identity
 from gossamer.compress.layout import Layout
 from gossamer.compress.wire import as_bytes
-from gossamer.rounds.phase import Inbox, Phase
-from gossamer.transport import TorchTransport
+from gossamer.transport import Ticket, TorchTransport
 from tests.cases import COMPRESSED, COMPRESSORS, PLAIN
 from tests.problem import advance, sgd
 
@@ -90,13 +89,13 @@ class Recording(TorchTransport):
         super().__init__(deadline=100)
         self.messages: dict[tuple[str, int, int], Tensor] = {}
 
-    def start(self, phase: Phase, name: str) -> Any:
-        self._keep(name, {(self.rank, j): message for j, message in phase.send.items()})
-        return super().start(phase, name)
+    def begin(self, outbox: Any, sizes: Any, ticket: Ticket) -> Any:
+        self._keep(ticket.name, {(self.rank, j): message for j, message in outbox.items()})
+        return super().begin(outbox, sizes, ticket)
 
-    def wait(self, ticket: Any) -> Inbox:
-        inbox = super().wait(ticket)
-        self._keep(ticket.phase, {(j, self.rank): message for j, message in inbox.items()})
+    def collect(self, ticket: Ticket, need: int | None, until: float | None) -> Any:
+        inbox = super().collect(ticket, need, until)
+        self._keep(ticket.name, {(j, self.rank): message for j, message in inbox.items()})
         return inbox
 
     def _keep(self, phase: str, messages: dict[tuple[int, int], Tensor]) -> None:

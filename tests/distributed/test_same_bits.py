@@ -101,4 +101,4 @@ def test_over_torchrun(tmp_path):
     torchrun(script, tmp_path, n=4)
     expected = simulated(COMPRESSED["choco"](COMPRESSORS["topk-fp16"]), topology.ring(4), STEPS)
     for rank in range(4):
-        assert torch.equal(torch.load(tmp_path / f"{rank}.pt"), expected.x[rank])
+        assert torch.equal(torch.load(tmp_path / f"{rank}.pt", weights_only=True), expected.x[rank])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.fsdp
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -51,5 +52,6 @@ def wrap_and_train(rank: int, n: int) -> bool:
     return all(torch.equal(a, b) for a, b in zip(after, expected, strict=True))
 
 
+@pytest.mark.skipif(not hasattr(dist.fsdp, "fully_shard"), reason="FSDP2 on a CPU came with torch 2.6")
 def test_a_sharded_model_is_refused_and_trains_on_as_before():
     assert run_processes(2, wrap_and_train) == [True, True]

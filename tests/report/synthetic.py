@@ -1,12 +1,27 @@
-"""Run folders that look like those of `gossamer train`, with numbers made up by a formula."""
+"""Run folders as `gossamer train` leaves them, with numbers made up by a formula."""
 
 from __future__ import annotations
 
 import json
 import math
 import random
+from dataclasses import asdict, replace
+
+from gossamer.runs import Config, RunFolder
+from gossamer.runs.files import MetricsFile
+from gossamer.runs.summary import Graph, Link, Partition, Summary
 
 FULL = 54_000_000
+CONFIG = Config(
+    compressor="topk:0.01",
+    epochs=30,
+    lr_scale="linear",
+    warmup=2,
+    schedule="cosine",
+    weight_decay=0.0001,
+    partition="dirichlet:0.1",
+    deadline=60,
+)
 
 
 def write(path, value):
@@ -15,36 +30,6 @@ def write(path, value):
 
 def ring(n):
     return [[i, (i + 1) % n] for i in range(n)]
-
-
-def config(**changes):
-    settings = {
-        "task": "digits",
-        "model": "mlp",
-        "data": None,
-        "workers": 8,
-        "topology": "ring",
-        "algorithm": "choco",
-        "compressor": "topk:0.01",
-        "gamma": "auto",
-        "every": 1,
-        "order": "adapt-then-combine",
-        "overlap": False,
-        "epochs": 30,
-        "steps": None,
-        "batch_size": 16,
-        "lr": 0.1,
-        "lr_scale": True,
-        "warmup": 2,
-        "schedule": "cosine",
-        "optimizer": "sgd",
-        "momentum": 0.9,
-        "weight_decay": 0.0001,
-        "partition": "dirichlet:0.1",
-        "seed": 0,
-        "deadline": 60,
-    }
-    return settings | changes
 
 
 def environment(command="gossamer train --task digits --workers 8 --algorithm choco --compressor topk:0.01"):
@@ -79,53 +64,64 @@ def run_folder(
     seed=0,
     clock="measured",
     changes=None,
+    foreign=None,
     **settings,
 ):
-    """Write a run whose accuracy climbs to `top`, and return its folder; `changes` go into the summary."""
-    (folder / "metrics").mkdir(parents=True)
-    plan = config(**settings)
-    workers = plan["workers"]
-    noise = random.Random(seed)
+    """Write a run whose accuracy climbs to `top`, and return its folder.
+
+    `settings` are a Config's. `foreign` ones go as they are into config.json, and `changes` into
+    summary.json: the report must stand what other versions have written.
+    """
+    config = replace(CONFIG, **settings)
+    plan = asdict(config) | (foreign or {})
+    workers, noise, diverged = config.workers, random.Random(seed), status == "diverged"
+    run = RunFolder(folder)
+    run.fill(config, "")
     write(folder / "config.json", plan)
-    write(folder / "environment.json", environment())
-    diverged = status == "diverged"
+    run.write("environment.json", environment())
     for worker in range(workers):
-        lines = list(worker_lines(worker, workers, steps, sent, seconds, top, diverged, evaluate, noise))
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (folder / "metrics" / f"worker-{worker}.jsonl").write_text(text, encoding="utf-8")
-    if summary:
-        edges = ring(workers) if edges is None else edges
-        ways = edges if directed else edges + [[j, i] for i, j in edges]
-        each = sent * workers / len(ways)
-        links = [[i, j, round(each * (1 + uneven * noise.random()))] for i, j in ways]
-        total = {
-            "status": status,
-            "error": error,
-            "task": plan["task"],
-            "metric": "accuracy",
-            "better": "higher",
-            "steps": steps,
-            "epochs": steps / 11,
-            "workers": workers,
-            "parameters": 17226,
-            "algorithm": plan["algorithm"],
-            "compressor": plan["compressor"],
-            "topology": plan["topology"],
-            "gamma": 0.0379 if plan["compressor"] else None,
-            "average": {"accuracy": None if diverged else top, "test loss": None if diverged else 0.131},
-            "local_mean": {"accuracy": None if diverged else top - 0.012, "test loss": 0.17},
-            "consensus_distance": None if diverged else 0.1234,
-            "train_loss": None if diverged else 0.034,
-            "bytes_sent": [sent] * workers,
-            "links": links,
-            "bytes_full": full,
-            "seconds": seconds,
-            "clock": clock,
-            "network": None if clock == "measured" else "10 Mbit/s, 20 ms",
-            "partition": {"kind": plan["partition"], "counts": counts(workers, noise)},
-            "graph": {"edges": edges, "directed": directed, "varying": False, "gap": 0.0976, "diameter": 4},
-        }
-        write(folder / "summary.json", total | (changes or {}))
+        file = MetricsFile(folder, worker, 0)
+        for line in worker_lines(worker, workers, steps, sent, seconds, top, diverged, evaluate, noise):
+            file.write(line)
+        file.close()
+    if not summary:
+        (folder / "summary.json").unlink()
+        return folder
+    edges = ring(workers) if edges is None else edges
+    ways = edges if directed else edges + [[j, i] for i, j in edges]
+    each = sent * workers / len(ways)
+    total = Summary(
+        status=status,
+        error=error,
+        task=plan["task"],
+        metric="accuracy",
+        better="higher",
+        workers=workers,
+        parameters=17226,
+        algorithm=plan["algorithm"],
+        compressor=plan["compressor"],
+        topology=plan["topology"],
+        gamma=0.0379 if plan["compressor"] else None,
+        steps=steps,
+        epochs=steps / 11,
+        average={"accuracy": top, "test loss": 0.131},
+        local_mean={"accuracy": top - 0.012, "test loss": 0.17},
+        consensus_distance=0.1234,
+        train_loss=0.034,
+        bytes_sent=(sent,) * workers,
+        bytes_evaluating=(2 * sent,) * workers,
+        links=tuple(Link(i, j, round(each * (1 + uneven * noise.random()))) for i, j in ways),
+        bytes_full=full,
+        seconds=seconds,
+        clock=clock,
+        network=None if clock == "measured" else "10 Mbit/s, 20 ms",
+        partition=Partition(plan["partition"], counts(workers, noise)),
+        graph=Graph(tuple((i, j) for i, j in edges), directed=directed, gap=0.0976, diameter=4),
+    )
+    if diverged:
+        lost = {"accuracy": None, "test loss": None}
+        total = replace(total, average=lost, local_mean=lost, consensus_distance=None, train_loss=None)
+    run.write("summary.json", total.to_json() | (changes or {}))
     return folder
 
 
@@ -154,5 +150,5 @@ def counts(workers, noise, classes=10):
     table = []
     for _ in range(workers):
         weights = [noise.gammavariate(0.25, 1) for _ in range(classes)]
-        table.append([round(150 * w / sum(weights)) for w in weights])
-    return table
+        table.append(tuple(round(150 * w / sum(weights)) for w in weights))
+    return tuple(table)

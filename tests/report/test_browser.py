@@ -30,7 +30,7 @@ def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     long = "a-run-with-a-very-long-name-without-any-space-" * 3
     runs = [
-        run_folder(folder / "full", compressor=None, sent=54_000_000, steps=66),
+        run_folder(folder / "full", algorithm="dpsgd", compressor=None, sent=54_000_000, steps=66),
         run_folder(folder / long, uneven=2.0, steps=66),
         run_folder(folder / "bad", status="diverged", error="x" * 300, steps=66, data="/very/long/path" * 20),
         run_folder(folder / "new", summary=False, evaluate=False, steps=4),

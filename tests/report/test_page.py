@@ -66,7 +66,7 @@ def make(tmp_path):
 
 
 def test_the_page_of_one_run_says_everything(page_of, make):
-    page = page_of(make("mine", unknown_setting=[1, {"a": None}], uneven=1.0))
+    page = page_of(make("mine", foreign={"unknown_setting": [1, {"a": None}]}, uneven=1.0))
     for text in (
         "8 workers reached 96.3 % accuracy with 45 times fewer bytes than in full precision.",
         "a worker sent 1.2 MB; full precision over the same graph would be 54 MB. That saved 52.8 MB, 98 %.",
@@ -90,7 +90,7 @@ def test_the_page_of_one_run_says_everything(page_of, make):
 
 def test_the_page_of_many_runs(page_of, make):
     page = page_of(
-        make("full", compressor=None, sent=54_000_000),
+        make("full", algorithm="dpsgd", compressor=None, sent=54_000_000),
         make("bad", status="diverged", error="the loss was nan\non worker 3"),
         make("dead", status="failed", error="PeerLost: worker 2 is gone"),
         make("stopped", status="interrupted"),
@@ -168,7 +168,7 @@ def test_hostile_text_stays_text(tmp_path, page_of):
     changes = {"error": HOSTILE, "network": HOSTILE, "metric": HOSTILE, "average": {HOSTILE: 0.5}}
     changes |= {"status": HOSTILE, "clock": HOSTILE, "partition": {"kind": HOSTILE, "counts": [[1, 2]]}}
     options = {"algorithm": HOSTILE, "topology": HOSTILE, "task": HOSTILE, HOSTILE: HOSTILE}
-    folder = run_folder(tmp_path / "<script>alert(1)<", steps=66, changes=changes, **options)
+    folder = run_folder(tmp_path / "<script>alert(1)<", steps=66, changes=changes, foreign=options)
     write(folder / "environment.json", {"command": HOSTILE, "torch": HOSTILE, "started": HOSTILE, HOSTILE: 1})
     run = read_run(folder)
     page = page_of(run, run)

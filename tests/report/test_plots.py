@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import networkx as nx
 import numpy as np
 import pytest
 
@@ -15,14 +14,10 @@ import matplotlib as mpl
 from matplotlib.image import imread
 
 from gossamer.report import series, write_plots
-from gossamer.report.graph import draw_graph, layout, links
+from gossamer.report.graph import draw_graph, links
 from gossamer.report.style import DARK, LIGHT, PAGE, theme
 from gossamer.runs.record import read_run
-from tests.report.synthetic import ring, run_folder
-
-
-def edges(graph):
-    return [list(edge) for edge in nx.convert_node_labels_to_integers(graph).edges]
+from tests.report.synthetic import run_folder
 
 
 @pytest.mark.slow
@@ -105,29 +100,6 @@ def test_bytes_over_links_count_both_ways_unless_directed(tmp_path):
     assert links(run) == {(0, 1): 1000, (1, 2): 1000, (0, 2): 1000}
     run = read_run(run_folder(tmp_path / "b", workers=3, sent=1000, directed=True))
     assert links(run) == {(0, 1): 1000, (1, 2): 1000, (2, 0): 1000}
-
-
-@pytest.mark.parametrize(
-    ("topology", "n", "graph"),
-    [
-        ("ring", 7, ring(7)),
-        ("torus:2x4", 8, edges(nx.grid_2d_graph(2, 4, periodic=True))),
-        ("grid", 7, edges(nx.path_graph(7))),
-        ("star", 9, edges(nx.star_graph(8))),
-        ("social", 32, edges(nx.davis_southern_women_graph())),
-        ("random-regular:4", 24, edges(nx.random_regular_graph(4, 24, seed=0))),
-        ("file:graph.txt", 300, ring(300)),
-    ],
-)
-def test_no_two_workers_are_drawn_on_each_other(topology, n, graph):
-    places = np.array([layout(topology, n, [(i, j) for i, j in graph])[i] for i in range(n)])
-    size = np.ptp(places, axis=0).max()
-    gaps = np.linalg.norm(places[:, None] - places[None], axis=-1) + 9 * np.eye(n)
-    assert gaps.min() / size > (0.08 if n < 40 else 0.01)
-
-
-def test_a_star_has_its_hub_in_the_middle():
-    assert layout("star", 5, [(0, i) for i in range(1, 5)])[0] == (0.0, 0.0)
 
 
 def test_uneven_links_have_a_legend_of_classes(tmp_path):

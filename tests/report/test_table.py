@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -30,7 +31,7 @@ def plain(text):
 
 def test_a_row_has_the_three_numbers_and_the_bytes(make):
     (row,) = rows([make("mine")])
-    assert row == {
+    assert asdict(row) == {
         "name": "mine",
         "task": "digits",
         "workers": 8,
@@ -53,7 +54,7 @@ def test_a_row_has_the_three_numbers_and_the_bytes(make):
 
 def test_json_and_csv_hold_the_rows(make):
     runs = [make("a"), make('b, "quoted"', status="diverged"), make("c", summary=False, evaluate=False)]
-    assert json.loads(as_json(runs)) == rows(runs)
+    assert json.loads(as_json(runs)) == [asdict(row) for row in rows(runs)]
     read = list(csv.DictReader(io.StringIO(as_csv(runs))))
     assert [row["name"] for row in read] == ["a", 'b, "quoted"', "c"]
     assert [row["average"] for row in read] == ["0.963", "", ""]
@@ -65,7 +66,10 @@ def test_json_and_csv_hold_the_rows(make):
     ("options", "sentence"),
     [
         ({}, "8 workers reached 96.3 % accuracy with 45 times fewer bytes than in full precision"),
-        ({"sent": 54_000_000, "compressor": None}, "8 workers reached 96.3 % accuracy in full precision"),
+        (
+            {"sent": 54_000_000, "algorithm": "dpsgd", "compressor": None},
+            "8 workers reached 96.3 % accuracy in full precision",
+        ),
         (
             {"full": 600_000},
             "8 workers reached 96.3 % accuracy with 2 times more bytes than in full precision",
@@ -119,10 +123,11 @@ def test_labels_say_yes_and_no_in_words(make):
 
 
 def test_labels_are_different_and_say_why(make):
-    runs = [make("a", seed=0), make("b", compressor=None), make("c"), make("d", lr=0.2), make("e", lr=0.2)]
+    other = make("b", algorithm="dpsgd", compressor=None)
+    runs = [make("a", seed=0), other, make("c"), make("d", lr=0.2), make("e", lr=0.2)]
     assert labels(runs) == [
         "choco topk:0.01 ring, lr 0.1 (a)",
-        "choco ring",
+        "dpsgd ring",
         "choco topk:0.01 ring, lr 0.1 (c)",
         "choco topk:0.01 ring, lr 0.2 (d)",
         "choco topk:0.01 ring, lr 0.2 (e)",

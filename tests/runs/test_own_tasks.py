@@ -97,7 +97,7 @@ def test_the_exported_model_is_the_evaluated_one(tmp_path, use, buffers):
     assert torch.equal(model.a.weight, model.b.weight)
     model.seen.copy_(final(tmp_path / "run")[0]["unsaved buffers"]["seen"])  # not in a state_dict
     model.eval()
-    assert float(task.evaluate(model)["accuracy"]) == pytest.approx(summary["average"]["accuracy"], abs=0.02)
+    assert float(task.evaluate(model)["accuracy"]) == pytest.approx(summary.average["accuracy"], abs=0.02)
 
 
 SHARED = Odd()
@@ -143,5 +143,5 @@ def test_a_file_that_was_edited_is_read_again(tmp_path):
     sizes = []
     for bias in ("True", "False"):
         (tmp_path / "mine.py").write_text(f"BIAS = {bias}\n{text}")
-        sizes.append(simulate(config, tmp_path / bias)["parameters"])
+        sizes.append(simulate(config, tmp_path / bias).parameters)
     assert sizes == [10, 8]

@@ -1,12 +1,12 @@
 import math
 
-import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer import topology as tp
+from tests.support.trees import random_tree
 
 RING4 = [[0.4, 0.3, 0, 0.3], [0.3, 0.4, 0.3, 0], [0, 0.3, 0.4, 0.3], [0.3, 0, 0.3, 0.4]]
 
@@ -14,7 +14,7 @@ RING4 = [[0.4, 0.3, 0, 0.3], [0.3, 0.4, 0.3, 0], [0, 0.3, 0.4, 0.3], [0.3, 0, 0.
 @settings(deadline=None)
 @given(st.integers(2, 25), st.integers(0, 100))
 def test_metropolis_and_max_degree_follow_their_formulas(n, seed):
-    tree = nx.random_labeled_tree(n, seed=seed)
+    tree = random_tree(n, seed=seed)
     metropolis, max_degree = tp.from_networkx(tree), tp.from_networkx(tree, "max_degree")
     degree = dict(tree.degree)
     for i, j in tree.edges:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -35,14 +36,29 @@ Drive = Callable[[list[Round]], list[int]]
 
 @dataclass(frozen=True)
 class Averaged:
-    """The average as one worker knows it, and what it took."""
+    """The average as one worker knows it, and what it took.
+
+    Args:
+        value: This worker's estimate of the average.
+        rounds: Rounds of gossip done.
+        bytes_sent: By this worker, the measuring included.
+        disagreement: What is left of the distance to the average, as a fraction of that at the start.
+        converged: Whether that is at most the tolerance.
+        algorithm: The algorithm with the gamma that was used.
+
+    Example:
+        >>> import torch, gossamer
+        >>> results = gossamer.simulate_average([torch.zeros(5), torch.ones(5)], algorithm="dpsgd")
+        >>> type(results[0]).__name__, results[0].converged
+        ('Averaged', True)
+    """
 
     value: Tensor
     rounds: int
-    bytes_sent: int  # by this worker, the measuring included
-    disagreement: float  # what is left of it, as a fraction of that at the start
+    bytes_sent: int
+    disagreement: float
     converged: bool
-    algorithm: Algorithm  # with the gamma that was used
+    algorithm: Algorithm
 
 
 def average(
@@ -60,8 +76,36 @@ def average(
 ) -> Averaged:
     """Average a tensor over real workers by compressed gossip; every worker calls it.
 
-    Workers meet as in `decentralize`. It ends when the root mean square distance to the average
-    is at most `tolerance` of that at the start, or after `max_rounds`. The tensor stays as it is.
+    Workers meet as in `decentralize`.
+
+    Args:
+        tensor: This worker's tensor. It stays as it is.
+        topology: Who talks to whom: a name, a `Topology` or a `Schedule`.
+        algorithm: "choco", "powergossip", "deepsqueeze" or "dpsgd", or one of these as an object.
+        compressor: A name such as "topk:0.01" or a `Compressor`, for algorithms that take one.
+        gamma: The consensus step size; found before the first round if left out.
+        tolerance: It ends when the root mean square distance to the average is at most this fraction of
+            that at the start.
+        max_rounds: It also ends after so many rounds.
+        seed: Seeds all random draws.
+        deadline: Seconds for which a silent peer is waited for.
+        group: The processes that take part; the default process group if left out.
+
+    Returns:
+        What this worker knows of the average, and what it took.
+
+    Raises:
+        ValueError: An algorithm that cannot average, or settings that do not go together.
+        MismatchError: Workers were started with different settings. All of them raise it.
+        PeerTimeout: A peer stayed silent for `deadline` seconds.
+
+    Example:
+        A single worker has its average at once:
+
+        >>> import torch, gossamer
+        >>> result = gossamer.average(torch.ones(3), algorithm="choco", compressor="sign")
+        >>> result.value, result.rounds, result.bytes_sent
+        (tensor([1., 1., 1.]), 0, 0)
     """
     require_whole({"tensor": tensor})
     transport = connect(group, deadline)
@@ -87,7 +131,35 @@ def simulate_average(
     max_rounds: int = 10_000,
     seed: int = 0,
 ) -> list[Averaged]:
-    """Do what `average` does with one simulated worker a tensor, in this process."""
+    """Do what `average` does with one simulated worker per tensor, in this process.
+
+    Args:
+        tensors: One tensor per worker, all of one shape and dtype. They stay as they are.
+        topology: Who talks to whom: a name, a `Topology` or a `Schedule`.
+        algorithm: "choco", "powergossip", "deepsqueeze" or "dpsgd", or one of these as an object.
+        compressor: A name such as "topk:0.01" or a `Compressor`, for algorithms that take one.
+        gamma: The consensus step size; found before the first round if left out.
+        tolerance: It ends when the root mean square distance to the average is at most this fraction of
+            that at the start.
+        max_rounds: It also ends after so many rounds.
+        seed: Seeds all random draws.
+
+    Returns:
+        One result per worker.
+
+    Raises:
+        ValueError: Tensors of several shapes, an algorithm that cannot average, or settings that do not
+            go together.
+
+    Example:
+        >>> import torch, gossamer
+        >>> tensors = [torch.full((64, 64), float(rank)) for rank in range(8)]
+        >>> results = gossamer.simulate_average(tensors, algorithm="powergossip:2", tolerance=1e-3)
+        >>> len(results), results[0].converged
+        (8, True)
+        >>> bool((results[0].value - 3.5).abs().max() < 0.1)
+        True
+    """
     graph = make_topology(topology, len(tensors), seed)
     if any(t.shape != tensors[0].shape or t.dtype != tensors[0].dtype for t in tensors):
         raise ValueError("the tensors of all workers must have one shape and dtype")
@@ -115,7 +187,7 @@ def _node(rank: int, t: Tensor, algorithm: Algorithm, topology: Topology | Sched
 def _gossip(
     nodes: list[Node], n: int, drive: Drive, tolerance: float, max_rounds: int, seed: int
 ) -> list[Averaged]:
-    """Run rounds until the workers agree; `members` are those in this process, one or all n."""
+    """Run rounds until the workers agree; `nodes` are those in this process, one or all n."""
     sent = [0] * len(nodes)
 
     def together(rounds: list[Round]) -> None:
@@ -145,10 +217,10 @@ def _disagreement(nodes: list[Node], n: int, together: Callable[[list[Round]], N
     """Return the workers' root mean square distance to their average, from a sketch of each."""
     sketches = [sketch([node.buckets[0].x], seed) for node in nodes]
     means = [s.clone() for s in sketches]
-    together([all_mean(node.rank, n, mean) for node, mean in zip(nodes, means, strict=True)])
+    together([all_mean(node.rank, range(n), mean) for node, mean in zip(nodes, means, strict=True)])
     squares = [(a - b).square().sum().view(1) for a, b in zip(sketches, means, strict=True)]
-    together([all_mean(node.rank, n, square) for node, square in zip(nodes, squares, strict=True)])
-    return float(squares[0].sqrt())
+    together([all_mean(node.rank, range(n), square) for node, square in zip(nodes, squares, strict=True)])
+    return math.sqrt(float(squares[0]))
 
 
 def _over(transport: Transport) -> Drive:

@@ -52,17 +52,52 @@ def decentralize(
 ) -> DecentralizedOptimizer:
     """Wrap any torch optimizer so that `step()` trains with the neighbours.
 
-    `options` go to an algorithm given by its name: order="combine-then-adapt", sub_steps=2, ...
+    All workers call it with the same settings. It joins the given or the default process group, or
+    torchrun's environment; without either, the one worker trains alone.
 
-    Joins the given or the default process group, or torchrun's environment; without either it
-    trains alone. Parameters and buffers become those of worker 0; with `broadcast=False` every worker
-    keeps its own, for a resume over a slow network. `every=H` exchanges once in H steps. For algorithms
-    in the order combine-then-adapt, `overlap=1` (or True) lets messages fly while the next gradient is
-    computed, with the same result; `overlap=k` while the last k of the H gradients are, so that a round
-    tells of the model from k steps before its end.
-    `buffers` says what `consensus()` does with BatchNorm statistics: "average" or "local". Workers
-    that differ in a setting all stop with a MismatchError; a peer silent for `deadline` seconds
-    raises a PeerTimeout.
+    Args:
+        optimizer: Any torch optimizer. It must train parameters of `model` only.
+        model: The bare model, not in DDP or FSDP; on its device, with weights loaded and layers frozen.
+        topology: Who talks to whom: a name such as "ring" or "torus:2x4", a `Topology`, a `Schedule` or a
+            networkx graph.
+        algorithm: A name such as "choco" or "powergossip:2", or an `Algorithm`.
+        compressor: A name such as "topk:0.01" or "sign", or a `Compressor`, for algorithms that take one.
+        gamma: The consensus step size. If it is left out, algorithms that need one find it by gossiping
+            random vectors before training.
+        every: Optimizer steps per round: `every=H` takes H - 1 local steps between two rounds.
+        overlap: How many gradients are computed while messages fly, from 0 to `every`. 1 (or True) gives
+            the same result as 0; with k > 1 a round mixes the models of k steps before its end. It needs an
+            algorithm in the order "combine-then-adapt".
+        buffers: What `consensus()` does with BatchNorm statistics: "average" them, or leave them "local".
+        broadcast: Give all workers the parameters and buffers of worker 0. With False every worker keeps its
+            own, for a resume over a slow network.
+        seed: Seeds all random draws of compressors, topologies and the search for `gamma`.
+        deadline: Seconds for which a silent peer is waited for.
+        group: The processes that gossip with each other; the default process group if left out.
+        transport: How messages travel; made from `group` if left out.
+        options: More settings of an algorithm given by its name, such as order="combine-then-adapt".
+
+    Returns:
+        The optimizer to use in place of the one given.
+
+    Raises:
+        ValueError: Settings that do not go together; the text says what to do instead.
+        MismatchError: Workers were started with different settings. All of them raise it.
+        PeerTimeout: A peer stayed silent for `deadline` seconds.
+
+    Example:
+        Under torchrun this trains with the neighbours; started plainly, as here, alone.
+
+        >>> import torch, gossamer
+        >>> model = torch.nn.Linear(4, 2)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        >>> optimizer = gossamer.decentralize(optimizer, model, topology="ring", compressor="sign")
+        >>> for x, y in [(torch.randn(8, 4), torch.randint(2, (8,))) for _ in range(3)]:
+        ...     optimizer.zero_grad()
+        ...     torch.nn.functional.cross_entropy(model(x), y).backward()
+        ...     _ = optimizer.step()
+        >>> optimizer.rounds
+        3
     """
     if not isinstance(optimizer, Optimizer) or not isinstance(model, Module):
         raise ValueError("decentralize(optimizer, model): a torch optimizer first, then the model it trains")

@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from gossamer._doors.observed import ObservedOptimizer
 from gossamer._node.agreement import require_same
 from gossamer._node.buckets import Bucket
 from gossamer._node.buffers import Buffers
 from gossamer._node.exchanges import Exchanges
 from gossamer._node.guards import ModelGuard
 from gossamer._node.inner import InnerStep
-from gossamer._node.interrupts import catching
 from gossamer._node.node import Node
 from gossamer._node.shown import ShownModel, remind_of_consensus
-from gossamer._node.sketch import sketch
 from gossamer._node.stamps import RoundStamps
 from gossamer.algorithms import Algorithm
 from gossamer.topology import Schedule, Topology, rounds_to_reach_all
 from gossamer.transport import Flight, Transport, agree
 
 
-class DecentralizedOptimizer(Optimizer):
+class DecentralizedOptimizer(ObservedOptimizer):
     """A torch optimizer whose steps are rounds of a decentralized algorithm. Made by `decentralize`.
 
     Every worker must call `step`, `consensus`, `consensus_distance` and `mean` equally often: they
     exchange messages. Schedulers, closures, clipping, param groups and checkpoints work as with
     the optimizer inside.
+
+    Example:
+        >>> import torch, gossamer
+        >>> model = torch.nn.Linear(4, 2)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> optimizer = gossamer.decentralize(optimizer, model, algorithm="dpsgd")
+        >>> scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+        >>> model(torch.ones(1, 4)).sum().backward()
+        >>> _ = optimizer.step()
+        >>> scheduler.step()
+        >>> optimizer.rounds, optimizer.rank, sorted(optimizer.state_dict())
+        (1, 0, ['gossamer', 'param_groups', 'state'])
     """
 
     def __init__(
@@ -68,7 +76,7 @@ class DecentralizedOptimizer(Optimizer):
         self._node = Node(
             transport.rank,
             buckets,
-            partial(self._step_inner, with_closure=len(buckets) == 1),
+            self._step_inner,
             algorithm,
             topology,
             common_start=common_start,
@@ -84,41 +92,30 @@ class DecentralizedOptimizer(Optimizer):
                 self, remind_of_consensus, self._shown, self._node, self._exchanges, self._stamps.stopping
             )
 
-    @property
-    def rounds(self) -> int:
-        """Return the number of rounds done."""
-        return self._node.rounds
-
-    @property
-    def sent(self) -> Counter[int]:
-        """Return the bytes sent in training, by peer; `transport.sent` counts everything."""
-        return self._exchanges.sent
-
-    @property
-    def bytes_sent(self) -> int:
-        """Return the bytes that this worker's rounds of training have sent."""
-        return self._exchanges.sent.total()
-
-    @property
-    def consensus_bytes_sent(self) -> int:
-        """Return the bytes that consensus(), consensus_distance() and mean() have sent."""
-        return self._exchanges.consensus_sent.total()
-
-    @property
-    def rank(self) -> int:
-        """Return this worker's rank."""
-        return self.transport.rank
-
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Do the optimizer's step and the algorithm's round."""
+        """Do the optimizer's step and the algorithm's round. All workers call it equally often.
+
+        Args:
+            closure: Computes the loss anew, for optimizers such as LBFGS.
+
+        Returns:
+            What the closure returned, or None.
+
+        Raises:
+            PeerTimeout: A peer stayed silent for `deadline` seconds.
+            PeerLost: The connection to a peer broke.
+            MismatchError: The learning rates of two neighbours have come apart.
+            Diverged: Parameters are no longer finite.
+            ValueError: The model was replaced, moved or wrapped since the last step.
+        """
         self._exchanges.require_sound()
         self._refuse_in_consensus("step()")
         self._check_model()
         loss = self._step_inner.evaluate(closure)
         with self._exchanges.watched():
-            self._begin_if_possible()  # nothing is under way after a start
-            if self._node.next_step_exchanges:
+            self._begin_if_possible()  # the first step, or the first after loading: no round is in flight yet
+            if self._node.cadence.exchanges(self._node.steps):
                 flight, self._flight = self._flight or self._begin(), None
                 self.sent.update(flight.finish())
             else:
@@ -126,68 +123,15 @@ class DecentralizedOptimizer(Optimizer):
             self._begin_if_possible()
         return loss
 
-    @contextmanager
-    def consensus(self) -> Iterator[None]:
-        """Put the exact average of all workers' models in place of this worker's, for a while.
-
-        All workers enter together; inside, it may be entered again at no cost. BatchNorm statistics are
-        averaged too, unless buffers="local". It sends 8 d (n-1)/n bytes per worker for d float32 parameters.
-        """
-        self._exchanges.require_sound()
-        if self._shown.is_other:
-            yield
-            return
-        self._node.take_back()
-        # all of it before anything is changed, so that a failure on the way leaves the model alone
-        parameters, buffers = ([self._exchanges.average(v) for v in part] for part in self._shown.read())
-        with self._shown.showing((parameters, buffers)):
-            yield
-
-    @torch.no_grad()
-    def consensus_distance(self, *, estimate: bool = False) -> float:
-        """Return sqrt(1/n sum_i |x_i - average|^2) over all workers' models. All workers call it.
-
-        It sends as much as `consensus`; with `estimate` 64 numbers in place of every model, which tell
-        the distance to about 10 %.
-        """
-        self._exchanges.require_sound()
-        self._refuse_in_consensus("consensus_distance()")
-        xs = self._node.read()
-        return self._exchanges.distance([sketch(xs, self._seed)] if estimate else xs)
-
-    def mean(self, value: float) -> float:
-        """Return the average of a number over all workers, the same bits everywhere. All workers call it."""
-        self._exchanges.require_sound()
-        if isinstance(value, Tensor) and value.numel() != 1:
-            raise ValueError(f"mean() averages one number, not a tensor of shape {tuple(value.shape)}")
-        return self._exchanges.mean(value)
-
-    def any_worker(self, flag: bool) -> bool:
-        """Return whether it is true on any worker. All workers call it; it counts as training."""
-        self._exchanges.require_sound()
-        return self._exchanges.any(flag)
-
-    def catching_interrupts(self) -> AbstractContextManager[Callable[[], bool]]:
-        """Turn Ctrl-C and SIGTERM on any worker into an answer that all get after the same step.
-
-            with optimizer.catching_interrupts() as interrupted:
-                for x, y in batches:
-                    ...
-                    optimizer.step()
-                    if interrupted():
-                        save()
-                        break
-
-        The wish travels with the rounds' messages. A second Ctrl-C stops at once.
-        """
-        return catching(self._stamps, self.transport.size)
-
     def state_dict(self) -> dict[str, Any]:
         """Return the inner optimizer's state, with all that this worker has of its own under "gossamer".
 
         That includes the model's parameters and buffers as they are in training, also inside
         consensus(). A round that is under way is not part of it: it has changed nothing yet and will
         be started again, with the same messages.
+
+        Returns:
+            What `torch.save` can write. Every worker saves its own.
         """
         with self._shown.as_in_training():
             own = self._node.state_dict() | {"buffers": self._buffers.dump()}
@@ -196,7 +140,14 @@ class DecentralizedOptimizer(Optimizer):
         return {**self._inner.state_dict(), "gossamer": own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up a checkpoint, the model's parameters and buffers included."""
+        """Resume from a checkpoint, the model's parameters and buffers included.
+
+        Args:
+            state_dict: What `state_dict` returned on the worker of the same rank.
+
+        Raises:
+            ValueError: It is a plain optimizer's state, or the settings have changed since.
+        """
         self._refuse_in_consensus("load_state_dict()")
         if "gossamer" not in state_dict:
             raise ValueError("this is the state of a plain optimizer; load it before gossamer.decentralize")
@@ -218,12 +169,20 @@ class DecentralizedOptimizer(Optimizer):
         self._exchanges.begin_anew()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients."""
+        """Clear the gradients.
+
+        Args:
+            set_to_none: As in torch.
+        """
         self._stamps.zero_grads += not self._step_inner.in_closure
         self._inner.zero_grad(set_to_none)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refuse: what is exchanged is agreed on at the start."""
+        """Refuse: what is exchanged is agreed on at the start.
+
+        Args:
+            param_group: Give it to the optimizer before `decentralize`.
+        """
         if hasattr(self, "_node"):
             raise ValueError(
                 "add parameter groups before gossamer.decentralize: all workers agreed on a layout"
@@ -241,17 +200,13 @@ class DecentralizedOptimizer(Optimizer):
         return Flight(self._node.exchange(), self.transport, f"round {self.rounds + 1}", self._stamps)
 
     def _begin_if_possible(self) -> None:
-        if self._flight is None and self._node.next_round_may_begin:
+        if self._flight is None and self._node.cadence.may_fly(self._node.steps):
             self._flight = self._begin()
 
     def _abandon(self) -> None:
         if self._flight is not None:
             self._flight.abandon()
             self._flight = None
-
-    def _refuse_in_consensus(self, call: str) -> None:
-        if self._shown.is_other:
-            raise ValueError(f"{call} inside consensus() would be about the average model; leave it first")
 
     def _check_model(self) -> None:
         """Notice before a step what was done to the model since the last one."""
@@ -266,7 +221,7 @@ class DecentralizedOptimizer(Optimizer):
             self._let_rest(resting)
 
     def _let_rest(self, names: frozenset[str]) -> None:
-        """Stop exchanging layers that were frozen, and go on with those that were unfrozen again."""
+        """Stop exchanging layers that were frozen, and resume with those that were unfrozen again."""
         with self._exchanges.watched():
             agree(self.transport, {"frozen parameters": ", ".join(sorted(names)) or "none"}, "freezing")
             self._abandon()

@@ -16,7 +16,27 @@ class GradScaler(torch.amp.GradScaler):
 
     Torch's own skips where the gradients of one worker are not finite, and that worker is then one round
     behind. Here all learn of it before the step, for a few bytes and two messages to and from worker 0
-    along a tree, and all lower their scale alike. Takes the arguments of torch.amp.GradScaler.
+    along a tree, and all lower their scale alike.
+
+    Args:
+        device: This and all others are those of torch.amp.GradScaler.
+        init_scale: The first scale.
+        growth_factor: By what the scale grows after `growth_interval` steps that were not skipped.
+        backoff_factor: By what it shrinks after a step that was.
+        growth_interval: Steps between two growths.
+        enabled: Whether it does anything.
+
+    Example:
+        >>> import torch, gossamer
+        >>> model = torch.nn.Linear(4, 2)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> optimizer = gossamer.decentralize(optimizer, model, algorithm="dpsgd")
+        >>> scaler = gossamer.GradScaler("cpu", init_scale=8.0)
+        >>> scaler.scale(model(torch.ones(1, 4)).sum()).backward()
+        >>> _ = scaler.step(optimizer)
+        >>> scaler.update()
+        >>> optimizer.rounds, scaler.get_scale()
+        (1, 8.0)
     """
 
     def _unscale_grads_(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> dict[torch.device, Tensor]:  # noqa: ANN401

@@ -28,12 +28,44 @@ GradientFunction = Callable[[int, dict[str, Any], int], Named | None]  # the val
 class Simulation:
     """n virtual workers that step in lockstep and deliver each other the encoded bytes.
 
-    `start` gives every worker's named start values: one mapping for all workers, with `workers`
-    or a topology object to say how many, or a sequence of mappings. Parameters are used as they
-    are, so that a mapping may be `dict(model.named_parameters())`.
-    `gradient(rank, parameters, step)` returns gradients by name, or calls backward() and returns
-    None. Without it, workers only average. `optimizer` makes a torch optimizer from parameters.
-    `every` and `overlap` are those of `decentralize`.
+    Args:
+        start: Every worker's named start values: one mapping for all workers, or a sequence of mappings, one
+            per worker. Parameters are used as they are, so that a mapping may be
+            `dict(model.named_parameters())`.
+        topology: Who talks to whom: a name, a `Topology` or a `Schedule`.
+        algorithm: A name such as "choco" or "powergossip:2", or an `Algorithm`.
+        compressor: A name such as "topk:0.01" or a `Compressor`, for algorithms that take one.
+        gamma: The consensus step size; found before the first step if left out.
+        gradient: `gradient(rank, parameters, step)` returns gradients by name, or calls backward() and
+            returns None. Without it, workers only average.
+        optimizer: Makes a torch optimizer from a list of parameters. Given if and only if `gradient` is.
+        workers: How many, if `start` is one mapping and the topology a name.
+        every: Optimizer steps per round, as in `decentralize`.
+        overlap: Gradients computed while messages fly, as in `decentralize`.
+        seed: Seeds all random draws.
+
+    Raises:
+        ValueError: Settings that do not go together; the text says what to do instead.
+
+    Example:
+        Eight workers on a ring, each drawn to a point of its own; their average goes to the points' average.
+
+        >>> import torch, gossamer
+        >>> targets = torch.arange(8.0)
+        >>> run = gossamer.Simulation(
+        ...     {"x": torch.zeros(20)},
+        ...     "ring",
+        ...     "choco",
+        ...     "sign",
+        ...     workers=8,
+        ...     gradient=lambda rank, parameters, step: {"x": parameters["x"] - targets[rank]},
+        ...     optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        ... )
+        >>> run.run(100)
+        >>> run.x.shape, run.steps
+        (torch.Size([8, 20]), 100)
+        >>> bool((run.average() - targets.mean()).abs().max() < 0.1)
+        True
     """
 
     def __init__(
@@ -89,31 +121,54 @@ class Simulation:
 
     @property
     def x(self) -> Tensor:
-        """Return all workers' parameters, one flat row a worker."""
+        """Return all workers' parameters, one flat row per worker."""
         return torch.stack([torch.cat([bucket.x for bucket in node.buckets]) for node in self.nodes])
 
     def parameters(self, rank: int) -> dict[str, Parameter]:
-        """Return a worker's parameters by name."""
+        """Return a worker's parameters by name.
+
+        Args:
+            rank: Which worker.
+
+        Returns:
+            The parameters themselves, not copies.
+        """
         return self._parameters[rank]
 
     def state(self, rank: int) -> Any:  # noqa: ANN401 - the algorithm's own type
-        """Return a worker's algorithm state; a list of them if the model has several dtypes."""
+        """Return what a worker's algorithm remembers from round to round.
+
+        Args:
+            rank: Which worker.
+
+        Returns:
+            The algorithm's own state, such as a `ChocoState`; a list of them if the model has several dtypes.
+        """
         states = self.nodes[rank].states
         return states[0] if len(states) == 1 else states
 
     def average(self) -> Tensor:
-        """Return the average model as a flat vector."""
+        """Return the average of all workers' parameters.
+
+        Returns:
+            A flat vector.
+        """
         return self.x.mean(0)
 
     def consensus_distance(self) -> float:
-        """Return sqrt(1/n sum_i |x_i - average|^2)."""
+        """Return how far the workers are from their average.
+
+        Returns:
+            The root mean square, sqrt(1/n sum_i |x_i - average|^2).
+        """
         x = self.x.double()
         return float((x - x.mean(0)).square().sum(1).mean().sqrt())
 
     def step(self, observe: Callable[[Sequence[Phase]], None] | None = None) -> None:
         """Do one optimizer step on every worker, and the round that goes with it.
 
-        `observe` sees what all workers send in every phase.
+        Args:
+            observe: Is called for every phase with what all workers send in it.
         """
         if self._gradient is not None:
             for rank, parameters in enumerate(self._parameters):
@@ -127,7 +182,11 @@ class Simulation:
             optimizer.zero_grad()
 
     def run(self, steps: int) -> None:
-        """Do several steps."""
+        """Do several steps.
+
+        Args:
+            steps: How many.
+        """
         for _ in range(steps):
             self.step()
 

@@ -33,7 +33,7 @@ def common_start(
     if not broadcasts:
         return False
     for v in everything:
-        run(broadcast(transport.rank, transport.size, v), transport, "broadcast of the start values")
+        run(broadcast(transport.rank, range(transport.size), v), transport, "broadcast of the start values")
     spread(groups, vectors)
     return True
 
@@ -69,9 +69,17 @@ def _differ(vectors: list[Tensor], transport: Transport) -> bool:
         digest.update(as_bytes(v).numpy().data)
     own = torch.tensor(list(digest.digest()), dtype=torch.uint8)
     reference = own.clone()
-    run(broadcast(transport.rank, transport.size, reference), transport, "comparison of the start values")
+    run(
+        broadcast(transport.rank, range(transport.size), reference),
+        transport,
+        "comparison of the start values",
+    )
     complaint = (own != reference).any().to(torch.uint8).reshape(1)
-    run(first_error(transport.rank, transport.size, complaint), transport, "comparison of the start values")
+    run(
+        first_error(transport.rank, range(transport.size), complaint),
+        transport,
+        "comparison of the start values",
+    )
     return bool(complaint)
 
 

@@ -1,8 +1,8 @@
-"""Parameters as views of flat buffers: one a dtype and device."""
+"""Parameters as flat vectors: one per dtype and device."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import groupby
 from typing import TypeVar
 
@@ -17,21 +17,27 @@ T = TypeVar("T", bound=Tensor)
 
 
 class Bucket:
-    """Parameters of one dtype and device whose storage is one contiguous vector `x`."""
+    """Parameters of one dtype and device, and a contiguous vector `x` of them.
+
+    `x` is their storage: they are views of it. Where that would change how they lie in memory, as with
+    channels_last, it is a mirror: `take_back` reads the parameters, `give` writes them.
+    """
 
     def __init__(self, parameters: Mapping[str, Parameter]) -> None:
         self.parameters = dict(parameters)
         self.layout = Layout.of(self.parameters)
         (self.x,) = joined([self.parameters])
+        self.is_mirror = not all(p.is_contiguous() for p in self.parameters.values())
         self._views = list(self.layout.views(self.x).values())
-        for p, view in zip(self.parameters.values(), self._views, strict=True):
-            p.data = _in_a_storage_of_its_own(view)
+        if not self.is_mirror:
+            for p, view in zip(self.parameters.values(), self._views, strict=True):
+                p.data = _in_a_storage_of_its_own(view)
 
     def take_back(self) -> None:
-        """Take parameters that were copied elsewhere, as model.to("cpu:0") does, back into the buffer.
+        """Read what is not in `x` itself: a mirror's parameters, or such as were copied elsewhere.
 
-        Raises a ValueError, before anything is changed, if one cannot be: it has another dtype, device or
-        shape now.
+        model.to("cpu:0") copies them. Raises a ValueError, before anything is changed, if one has another
+        dtype, device or shape now.
         """
         pairs = zip(self.parameters.items(), self._views, strict=True)
         moved = [(name, p, view) for (name, p), view in pairs if p.data_ptr() != view.data_ptr()]
@@ -45,7 +51,13 @@ class Bucket:
         with torch.no_grad():
             for _, p, view in moved:
                 view.copy_(p)
-                p.data = _in_a_storage_of_its_own(view)
+                if not self.is_mirror:
+                    p.data = _in_a_storage_of_its_own(view)
+
+    def give(self) -> None:
+        """Write `x` into a mirror's parameters."""
+        if self.is_mirror:
+            spread([self.parameters], [self.x])
 
     def gradient(self) -> Tensor:
         """Return the gradients as one vector; zeros where a parameter has none."""
@@ -111,11 +123,3 @@ def spread(groups: list[dict[str, T]], vectors: list[Tensor]) -> None:
             group.values(), torch.split(vector, [t.numel() for t in group.values()]), strict=True
         ):
             t.copy_(part.view(t.shape))
-
-
-def without_gradients(parameters: Iterable[Parameter]) -> dict[Parameter, Tensor]:
-    """Take the gradients away from parameters and return them."""
-    taken = {p: p.grad for p in parameters if p.grad is not None}
-    for p in taken:
-        p.grad = None
-    return taken

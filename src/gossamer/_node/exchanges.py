@@ -81,8 +81,8 @@ class Exchanges:
         return math.sqrt(self.mean(squared))
 
     @property
-    def _place(self) -> tuple[int, int]:
-        return self.transport.rank, self.transport.size
+    def _place(self) -> tuple[int, range]:
+        return self.transport.rank, range(self.transport.size)
 
     def _run(self, r: Round, name: str) -> Counter[int]:
         with self.watched():

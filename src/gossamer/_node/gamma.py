@@ -48,7 +48,7 @@ def with_common_gamma(
     found = torch.tensor(
         [tune_gamma(algorithm, topology, seed, shapes) if transport.rank == 0 else 0.0], dtype=torch.float64
     )
-    run(broadcast(transport.rank, transport.size, found), transport, "search for gamma on worker 0")
+    run(broadcast(transport.rank, range(transport.size), found), transport, "search for gamma on worker 0")
     log.info("gamma = %.4g found for %s on %s", float(found), algorithm, topology.name)
     return replace(algorithm, gamma=float(found))  # type: ignore[type-var]
 
@@ -59,9 +59,27 @@ def tune_gamma(
     """Return the consensus step size that averages random vectors best on this graph.
 
     The way of CHOCO-SGD's authors: gossip alone, N(0, 1) vectors, the real W and the real
-    compressor, a logarithmic grid from 1 down to 0.001. Deterministic in its arguments. How much a
-    low rank keeps of a matrix depends on its size, so give the `shapes` of the model's tensors
-    for such a compressor: gamma goes as rank / size.
+    compressor, a logarithmic grid from 1 down to 0.001. Deterministic in its arguments.
+
+    Args:
+        algorithm: One with a gamma: `Choco` or `DeepSqueeze`.
+        topology: The graph on which it will run.
+        seed: Seeds the random vectors and the compressor.
+        shapes: Those of the model's tensors. They matter to low-rank compressors: how much a low rank keeps
+            of a matrix depends on its size, and gamma goes as rank / size.
+
+    Returns:
+        The consensus step size; 1 for a single worker.
+
+    Raises:
+        ValueError: The algorithm has no gamma to find.
+
+    Example:
+        >>> import gossamer
+        >>> choco = gossamer.algorithms.Choco("sign")
+        >>> gamma = gossamer.tune_gamma(choco, gossamer.topology.ring(8))
+        >>> 0.001 <= gamma <= 1
+        True
     """
     if type(algorithm).gossip is Algorithm.gossip:
         raise ValueError(f"{type(algorithm).__name__} has no gamma to find")

@@ -39,11 +39,11 @@ class InnerStep:
         self._closure = self._first_known(loss, closure)
         return loss
 
-    def __call__(self, *, with_closure: bool = True) -> None:
+    def __call__(self) -> None:
         """Do the step."""
         self._allowed = True
         try:
-            if self._closure is None or not with_closure:
+            if self._closure is None:
                 self._inner.step()
             else:
                 self._inner.step(self._closure)  # type: ignore[arg-type]  # a closure may return None

@@ -30,7 +30,8 @@ def listening(hear: Callable[[], None]) -> Iterator[None]:
         hear()
 
     before = {number: signal.signal(number, handle) for number in SIGNALS}
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     try:
         yield
     finally:
@@ -43,7 +44,8 @@ def _each_comes_twice() -> bool:
 
     It does where it leaves workers in its own process group; newer versions give each one of its own.
     """
-    return "TORCHELASTIC_RUN_ID" in os.environ and os.getpgrp() != os.getpid()
+    has_groups = hasattr(os, "getpgrp")  # not on Windows
+    return has_groups and "TORCHELASTIC_RUN_ID" in os.environ and os.getpgrp() != os.getpid()
 
 
 @contextmanager

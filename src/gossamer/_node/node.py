@@ -16,10 +16,12 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from gossamer._node import state as tree
-from gossamer._node.buckets import Bucket, joined, spread, without_gradients
+from gossamer._node.buckets import Bucket, joined, spread
 from gossamer.algorithms import Algorithm
-from gossamer.rounds.drive import advance
-from gossamer.rounds.phase import Phase, Round
+from gossamer.rounds.cadence import Cadence
+from gossamer.rounds.drive import side_by_side, with_steps
+from gossamer.rounds.phase import Round
+from gossamer.rounds.view import View
 from gossamer.rounds.worker import Worker
 from gossamer.topology import Schedule, Topology
 
@@ -40,7 +42,7 @@ class Node:
         buckets: list[Bucket],
         step: Callable[[], None],
         algorithm: Algorithm,
-        topology: Topology | Schedule,
+        topology: Topology | Schedule | View,
         *,
         common_start: bool,
         may_resume: bool = False,
@@ -48,15 +50,15 @@ class Node:
         overlap: int = 0,
         seed: int = 0,
     ) -> None:
-        algorithm.require(topology)
+        self.view = topology if isinstance(topology, View) else View.of(topology)
+        algorithm.require(self.view.graph)
         algorithm.require_period(every, overlap)
-        self.rank, self.algorithm, self.every, self.overlap = rank, algorithm, every, int(overlap)
+        self.rank, self.algorithm, self.cadence = rank, algorithm, Cadence(every, int(overlap))
         self.steps = 0  # optimizer steps done
         self.resting: frozenset[str] = frozenset()  # names of parameters that are left alone for now
-        self._told: list[Tensor] = []  # the x that messages under way tell of, if steps were done since
-        self._reached: list[Tensor] = []  # and where those steps led, while the round is at work on it
-        self._step = step
-        self._new_worker = partial(Worker, rank, topology, common_start=common_start, seed=seed, every=every)
+        self._published: list[Tensor] = []  # x when the round began, if local steps follow before its end
+        self.optimizer_step = step
+        self._new_worker = partial(Worker, rank, common_start=common_start, seed=seed, every=every)
         self.groups: list[dict[str, Parameter]] = [bucket.parameters for bucket in buckets]
         self._layouts = [bucket.layout for bucket in buckets]
         self.buckets = buckets
@@ -74,17 +76,7 @@ class Node:
     @property
     def rounds(self) -> int:
         """Return the number of rounds done."""
-        return self.steps // self.every
-
-    @property
-    def next_step_exchanges(self) -> bool:
-        """Return whether the step to come is the one in `every` that has a round."""
-        return (self.steps + 1) % self.every == 0
-
-    @property
-    def next_round_may_begin(self) -> bool:
-        """Return whether the x that the next round tells of is known, so that its messages may fly."""
-        return self.steps % self.every >= self.every - self.overlap
+        return self.cadence.rounds(self.steps)
 
     def require_start(self) -> None:
         """Raise a ValueError where workers have different values that a checkpoint should have brought."""
@@ -96,40 +88,55 @@ class Node:
 
     def round(self) -> Round:
         """Return this step: a round, or a local step as a round without phases."""
-        if self.next_step_exchanges:
+        if self.cadence.exchanges(self.steps):
             yield from self.exchange()
         else:
             self.local_step()
 
     def local_step(self) -> None:
-        """Do a step that is not the last before a round."""
+        """Do a step that is not the last of a round."""
         self.take_back()
-        if self.steps % self.every == self.every - self.overlap:
-            self._told = [bucket.x.clone() for bucket in self.buckets]
-        self._step()
+        self._publish()
+        pairs = zip(self.workers, self.states, strict=True)
+        asked = side_by_side([self.algorithm.local(worker, state) for worker, state in pairs])
+        for _ in with_steps(asked, self._step_live):
+            raise AssertionError("an algorithm exchanges in its rounds, not in local steps")
+        self._give()
         self.steps += 1
 
     def exchange(self) -> Round:
         """Return the next round, which ends with the step to come.
 
-        With `overlap` it tells of x as it was that many steps before its end, so that it may begin
-        there; local steps done since then are, with the last one, the round's one step.
+        With `overlap` it may begin that many steps before its end. It then works on a copy of x from
+        there, while local steps go on with x itself; its own step brings what they all did.
         """
         self.take_back()
-        rounds = zip(self.workers, self.states, strict=True)
-        r = side_by_side([self.algorithm.round(worker, state) for worker, state in rounds])
-        self._back()
-        phase = advance(r, None)
-        if phase is not None:
-            self._forth()
-            inbox = yield phase
-            self._back()
-            while (phase := advance(r, inbox)) is not None:
-                inbox = yield phase
-        self._told, self._reached = [], []
-        for worker in self.workers:
-            worker.t += 1
+        self._publish()
+        copies = [x.clone() for x in self._published]
+        workers = [replace(worker, x=x) for worker, x in zip(self.workers, copies, strict=bool(copies))]
+        pairs = zip(workers or self.workers, self.states, strict=True)
+        asked = side_by_side([self.algorithm.round(worker, state) for worker, state in pairs])
+        yield from with_steps(asked, partial(self._step_with, copies))
+        for bucket, x in zip(self.buckets, copies, strict=bool(copies)):
+            bucket.x.copy_(x)
+        self._give()
+        self._published = []
         self.steps += 1
+        for worker in self.workers:
+            worker.t = self.rounds
+
+    def rewire(self, view: View) -> Round:
+        """Return the exchange after which the next rounds are with other members or along other edges.
+
+        All members of the new view run it, between the same two rounds. A worker that has left does not.
+        """
+        self.algorithm.require(view.graph)
+        before, self.view = self.view, view
+        for worker in self.workers:
+            worker.view = view
+        pairs = zip(self.workers, self.states, strict=True)
+        asked = side_by_side([self.algorithm.rewire(worker, state, before) for worker, state in pairs])
+        yield from with_steps(asked, self._step_live)
 
     def read(self) -> list[Tensor]:
         """Return copies of all parameters, a flat vector a group."""
@@ -151,7 +158,7 @@ class Node:
         """
         if all(names.issuperset(group) for group in self.groups):
             raise ValueError("all parameters are frozen: there is nothing left to train")
-        whole, told = self._whole_states(), self._told_by_name()
+        whole, published = self._whole_states(), self._published_by_name()
         self.resting, self._left = names, whole
         awake = [{n: p for n, p in group.items() if n not in names} for group in self.groups]
         for p in (p for group in self.groups for n, p in group.items() if n in names):
@@ -159,21 +166,20 @@ class Node:
         self.buckets = [Bucket(group) for group in awake if group]
         self.workers = self._workers()
         self.states = [tree.cut(whole[g], self._layouts[g], which) for g, which in self._awake()]
-        if told:
-            self._told = [
-                torch.cat([told[n].reshape(-1) for n in bucket.parameters]) for bucket in self.buckets
-            ]
+        if published:
+            names_of = [bucket.parameters for bucket in self.buckets]
+            self._published = [torch.cat([published[n].reshape(-1) for n in those]) for those in names_of]
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint must hold beside the optimizer: copies, of the parameters too."""
-        told = self._told_by_name()
-        told_groups = [torch.cat([told[n].reshape(-1) for n in group]) for group in self.groups if told]
+        known = self._published_by_name()
+        published = [torch.cat([known[n].reshape(-1) for n in group]) for group in self.groups if known]
         return {
             "rank": self.rank,
             "steps": self.steps,
             "parameters": self.read(),
             "states": [tree.dump(state) for state in self._whole_states()],
-            "told": told_groups,
+            "told": published,
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -192,22 +198,23 @@ class Node:
         self.states = [tree.load(type(state), dumped, bucket.x.device) for state, dumped, bucket in parts]
         self.steps = saved["steps"]
         told = saved.get("told", [])  # an older version's checkpoint has none
-        self._told = [x.to(bucket.x) for x, bucket in zip(told, self.buckets, strict=bool(told))]
-        self._reached, self._without_start = [], ""
+        self._published = [x.to(bucket.x) for x, bucket in zip(told, self.buckets, strict=bool(told))]
+        self._without_start = ""
         for worker in self.workers:
             worker.t = self.rounds
 
     def _workers(self) -> list[Worker]:
         return [
             self._new_worker(
+                view=self.view,
                 layout=bucket.layout,
                 x=bucket.x,
-                step=partial(self._step_only, i),
                 gradient=bucket.gradient,
                 set_gradient=bucket.set_gradient,
                 t=self.rounds,
+                bucket=g,
             )
-            for i, bucket in enumerate(self.buckets)
+            for bucket, (g, _) in zip(self.buckets, self._awake(), strict=True)
         ]
 
     def _awake(self) -> list[tuple[int, list[int]]]:
@@ -224,56 +231,33 @@ class Node:
             whole[g] = tree.paste(whole[g], state, self._layouts[g], which)
         return whole
 
-    def _told_by_name(self) -> dict[str, Tensor]:
-        """Return the x that messages under way tell of, by name; nothing if it is the present one."""
-        if not self._told:
+    def _published_by_name(self) -> dict[str, Tensor]:
+        """Return the x that messages in flight tell of, by name; nothing if it is the present one."""
+        if not self._published:
             return {}
-        told = {n: p.detach() for group in self.groups for n, p in group.items()}
-        for bucket, x in zip(self.buckets, self._told, strict=True):
-            told |= bucket.layout.views(x)
-        return told
+        published = {n: p.detach() for group in self.groups for n, p in group.items()}
+        for bucket, x in zip(self.buckets, self._published, strict=True):
+            published |= bucket.layout.views(x)
+        return published
 
-    def _step_only(self, which: int) -> None:
-        """Step one dtype's parameters: the others' gradients are hidden from the optimizer meanwhile."""
-        others = [p for i, f in enumerate(self.buckets) if i != which for p in f.parameters.values()]
-        hidden = without_gradients(others)
-        if self._reached:
-            self.buckets[which].x.add_(self._reached[which] - self._told[which])
-        self._step()
-        for p, grad in hidden.items():
-            p.grad = grad
+    def _publish(self) -> None:
+        """Keep x as it is for the round's messages, if local steps will move it before the round's end."""
+        local_steps_follow = not self.cadence.exchanges(self.steps)
+        if self.cadence.publishes(self.steps) and local_steps_follow and not self._published:
+            self._published = [bucket.x.clone() for bucket in self.buckets]
 
-    def _back(self) -> None:
-        """Put x back to what messages tell of, if steps were done since."""
-        if self._told:
-            self._reached = [bucket.x.clone() for bucket in self.buckets]
-            self._write(self._told)
+    def _step_live(self) -> None:
+        """Take one step of the user's optimizer, whatever the number of buckets."""
+        self._give()
+        self.optimizer_step()
+        self.take_back()
 
-    def _forth(self) -> None:
-        """Undo that."""
-        if self._reached:
-            self._write(self._reached)
-            self._reached = []
+    def _step_with(self, copies: list[Tensor]) -> None:
+        """Do the same for a round; one that works on copies gets all that was done since it began."""
+        self._step_live()
+        for x, bucket, before in zip(copies, self.buckets, self._published, strict=False):
+            x.add_(bucket.x - before)
 
-    def _write(self, xs: list[Tensor]) -> None:
-        for bucket, x in zip(self.buckets, xs, strict=True):
-            bucket.x.copy_(x)
-
-
-def side_by_side(rounds: list[Round]) -> Round:
-    """Run rounds side by side: each phase sends one message a peer, the rounds' messages end to end."""
-    if len(rounds) == 1:
-        yield from rounds[0]
-        return
-    phases = [advance(r, None) for r in rounds]
-    while any(phase is not None for phase in phases):
-        present = [phase for phase in phases if phase is not None]
-        assert len(present) == len(phases), "rounds of one algorithm have the same number of phases"
-        inbox = yield _joined(present)
-        cuts = {j: torch.split_with_sizes(inbox[j], [phase.expect[j] for phase in present]) for j in inbox}
-        phases = [advance(r, {j: cuts[j][i].clone() for j in inbox}) for i, r in enumerate(rounds)]
-
-
-def _joined(phases: list[Phase]) -> Phase:
-    send = {j: torch.cat([phase.send[j] for phase in phases]) for j in phases[0].send}
-    return Phase(send, {j: sum(phase.expect[j] for phase in phases) for j in phases[0].expect})
+    def _give(self) -> None:
+        for bucket in self.buckets:
+            bucket.give()

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 from gossamer import compress
+from gossamer._options import options_of, read_options
 from gossamer.compress import Compressor
 from gossamer.compress.base import draws_inside
 from gossamer.compress.layout import Layout
 from gossamer.errors import TheoryWarning
-from gossamer.rounds.phase import Round
+from gossamer.rounds.phase import StepsAndPhases
+from gossamer.rounds.view import View
 from gossamer.rounds.worker import Worker
 from gossamer.topology import Schedule, Topology
 
 Order = Literal["adapt-then-combine", "combine-then-adapt"]
 Gamma = float | Literal["auto"]
+Promise = Literal["unbiased", "delta"]  # what the theorem of an algorithm asks of a compressor
 Compress = Callable[[Tensor], Tensor]  # v -> C(v)
 
 REFERENCE = Layout(("matrix",), ((64, 64),))  # where a compressor's promise is looked up
+
+# What a round costs, for tables, unless a class says otherwise: d parameters, messages of B bytes.
+COSTS = {"phases": "1", "memory": "none", "bytes": "degree × B"}
 
 
 class Algorithm(ABC):
@@ -32,18 +38,26 @@ class Algorithm(ABC):
     it holds is what a checkpoint holds.
     """
 
+    examples: ClassVar[dict[str, str]] = {}  # what people may type, and what it is; none: no name
+    spec_options: ClassVar[tuple[str, ...]] = ()  # fields whose values may follow the name after colons
+    costs: ClassVar[dict[str, str]] = {}  # where it differs from COSTS
     varying_graphs: ClassVar[bool] = True  # works when W changes from round to round
     directed_graphs: ClassVar[bool] = True  # works when W is not symmetric
     reaches_consensus: ClassVar[bool] = True  # brings workers that start apart to their average
     reaches_all: ClassVar[bool] = False  # every round is with all workers, whatever the graph
     different_starts: ClassVar[dict[str, str]] = {}  # options for workers that start from different values
 
+    @classmethod
+    def read_spec(cls, name: str, texts: Sequence[str]) -> dict[str, Any]:
+        """Return the options that follow the name after colons: {"rank": 2} for powergossip:2."""
+        return read_options(":".join([name, *texts]), name, options_of(cls, cls.spec_options), texts)
+
     @property
     def sends_before_gradient(self) -> bool:
         """Whether the first phase needs no gradient and changes nothing before messages arrive.
 
         Such a round may be started before the gradient is computed, with the same result; or before
-        several local steps, if `worker.step` then does them all.
+        several local steps, if the step that it asks for then brings them all.
         """
         return False
 
@@ -52,8 +66,19 @@ class Algorithm(ABC):
         """Return the state before the first round."""
 
     @abstractmethod
-    def round(self, worker: Worker, state: Any) -> Round:  # noqa: ANN401
+    def round(self, worker: Worker, state: Any) -> StepsAndPhases:  # noqa: ANN401
         """Do one optimizer step and one exchange."""
+
+    def local(self, worker: Worker, state: Any) -> StepsAndPhases:  # noqa: ANN401
+        """Do an optimizer step between two rounds, without messages."""
+        yield worker.step()
+
+    def rewire(self, worker: Worker, state: Any, before: View) -> StepsAndPhases:  # noqa: ANN401
+        """Prepare the state for other members or edges: `worker.view` in place of `before`.
+
+        By default nothing is known of neighbours, and nothing is to do.
+        """
+        yield from ()
 
     def gossip(self, x: Tensor, memory: Tensor, W: Tensor, C: Compress, gamma: float) -> None:
         """Do a round's exchange for all workers at once, a row per worker, without steps, in place.
@@ -101,10 +126,15 @@ class Algorithm(ABC):
             )
 
 
+def require_choice(option: str, given: str, *choices: str) -> None:
+    """Raise a ValueError for a word that is none of these."""
+    if given not in choices:
+        raise ValueError(f"{option}={given!r}: use {' or '.join(map(repr, choices))}")
+
+
 def require_order(order: str) -> None:
     """Raise a ValueError for an unknown order."""
-    if order not in ("adapt-then-combine", "combine-then-adapt"):
-        raise ValueError(f"order={order!r}: use 'adapt-then-combine' or 'combine-then-adapt'")
+    require_choice("order", order, "adapt-then-combine", "combine-then-adapt")
 
 
 def require_gamma(gamma: Gamma, most: float = 1.0, *, auto: bool = False) -> None:
@@ -129,7 +159,7 @@ def require_common_start(worker: Worker, algorithm: Algorithm) -> None:
         raise ValueError(f"{type(algorithm).__name__} needs the same start values on all workers")
 
 
-def warn_of_theory(algorithm: Algorithm, compressor: Compressor, needs: Literal["unbiased", "delta"]) -> None:
+def _warn_of_theory(algorithm: Algorithm, compressor: Compressor, needs: Promise) -> None:
     """Warn where the theorem of an algorithm does not cover a compressor."""
     if compressor.unbiased if needs == "unbiased" else compressor.delta(REFERENCE) > 0:
         return
@@ -138,11 +168,12 @@ def warn_of_theory(algorithm: Algorithm, compressor: Compressor, needs: Literal[
     remedy = f"; {type(compressor).__name__} takes {option}" if option else ""
     name = type(algorithm).__name__
     text = f"the theory of {name} needs {promise}, which {compressor} does not promise{remedy}"
-    warnings.warn(text, TheoryWarning, stacklevel=4)
+    warnings.warn(text, TheoryWarning, stacklevel=5)
 
 
-def take_compressor(algorithm: Algorithm, compressor: Compressor | str) -> Compressor:
-    """Return the compressor, and let a text such as "topk:0.01" stand for one."""
+def take_compressor(algorithm: Algorithm, compressor: Compressor | str, needs: Promise | None = None) -> None:
+    """Let a text such as "topk:0.01" stand for a compressor, and warn where no theorem covers it."""
     made = compress.make(compressor)
     object.__setattr__(algorithm, "compressor", made)  # the dataclass is frozen from here on
-    return made
+    if needs:
+        _warn_of_theory(algorithm, made, needs)

@@ -12,27 +12,18 @@ from gossamer.algorithms.base import (
     Compress,
     Gamma,
     Order,
+    require_choice,
     require_common_start,
     require_gamma,
     require_order,
     resolved,
     take_compressor,
-    warn_of_theory,
 )
+from gossamer.algorithms.replicas import Memory, Replicas, Sum, require_memory, start
 from gossamer.compress import Compressor
-from gossamer.rounds.phase import Round
+from gossamer.rounds.phase import StepsAndPhases
+from gossamer.rounds.view import View
 from gossamer.rounds.worker import Worker
-
-
-@dataclass
-class ChocoState:
-    """x_hat: what the neighbours believe of x_i. r = s - x_hat with the paper's s = sum_j w_ij x_hat_j.
-
-    r and not s is kept because it vanishes as workers agree, and its rounding errors with it.
-    """
-
-    x_hat: Tensor
-    r: Tensor
 
 
 @dataclass(frozen=True)
@@ -41,50 +32,56 @@ class Choco(Algorithm):
 
     adapt-then-combine is the order of the first paper. combine-then-adapt is the second's: the
     message leaves before the gradient at x is computed, so that both take place at once. Keeps
-    the average of x for any compressor. Three vectors of memory whatever the degree.
+    the average of x for any compressor. Three vectors of memory whatever the degree, or with
+    memory="replicas" one more per neighbour.
     """
 
     compressor: Compressor
     gamma: Gamma = "auto"  # consensus step size
     order: Order = "adapt-then-combine"
     x_hat: Literal["start", "zero"] = "start"  # where x_hat begins: the common x_0, or 0 as published
+    memory: Memory = "sum"  # of the neighbours' x_hat
+    examples: ClassVar[dict[str, str]] = {"choco": "compressed differences to a public copy"}
+    costs: ClassVar[dict[str, str]] = {"memory": "2 d"}
     varying_graphs: ClassVar[bool] = False
     different_starts: ClassVar[dict[str, str]] = {"x_hat": "zero"}
 
     def __post_init__(self) -> None:
         require_order(self.order)
         require_gamma(self.gamma, auto=True)
-        if self.x_hat not in ("start", "zero"):
-            raise ValueError(f"x_hat={self.x_hat!r}: use 'start' or 'zero'")
-        warn_of_theory(self, take_compressor(self, self.compressor), "delta")
+        require_memory(self.memory)
+        require_choice("x_hat", self.x_hat, "start", "zero")
+        take_compressor(self, self.compressor, "delta")
 
     @property
     def sends_before_gradient(self) -> bool:
         """Only the second paper's order."""
         return self.order == "combine-then-adapt"
 
-    def start(self, worker: Worker) -> ChocoState:
+    def start(self, worker: Worker) -> Sum | Replicas:
         """Begin where all workers are, or at 0."""
-        state = ChocoState(x_hat=worker.zeros(), r=worker.zeros())
-        if self.x_hat == "start":
-            require_common_start(worker, self)
-            state.x_hat.copy_(worker.x)
-        return state
+        if self.x_hat == "zero":
+            return start(worker, self.memory, worker.zeros())
+        require_common_start(worker, self)
+        return start(worker, self.memory, worker.zeros().copy_(worker.x))
+
+    def rewire(self, worker: Worker, state: Sum | Replicas, before: View) -> StepsAndPhases:
+        """Learn the x_hat of new neighbours."""
+        return state.rewire(worker, before)
 
     def gossip(self, x: Tensor, memory: Tensor, W: Tensor, C: Compress, gamma: float) -> None:
         """Remember x^."""
         memory += C(x - memory)  #             x^ += Q(x - x^)
         x += gamma * (W @ memory - memory)  #  x  += gamma (s - x^)
 
-    def round(self, worker: Worker, state: ChocoState) -> Round:
+    def round(self, worker: Worker, state: Sum | Replicas) -> StepsAndPhases:
         """Step, tell the difference, and move towards the neighbours."""
-        C, x, x_hat, r = self.compressor, worker.x, state.x_hat, state.r
+        C, x, gamma = self.compressor, worker.x, resolved(self.gamma)
         if self.order == "adapt-then-combine":
-            worker.step()  #                        x  += u
-        q = worker.encode(C, x - x_hat)  #          q   = Q(x - x^)
+            yield worker.step()  #                            x  += u
+        q = worker.encode(C, x - state.x_hat)  #              q   = Q(x - x^)
         inbox = yield worker.exchange(q)
-        worker.add(C, x_hat, q)  #                  x^ += q
-        worker.add_disagreement(C, r, q, inbox)  #  s  += sum_j w_ij q_j, with r = s - x^
+        state.hear(worker, C, q, inbox)  #                    x^ += q, s += sum_j w_ij q_j
         if self.order == "combine-then-adapt":
-            worker.step()  #                        x  += u
-        x.add_(r, alpha=resolved(self.gamma))  #    x  += gamma (s - x^)
+            yield worker.step()  #                            x  += u
+        x.add_(state.disagreement(worker), alpha=gamma)  #    x  += gamma (s - x^)

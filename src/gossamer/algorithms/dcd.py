@@ -5,20 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
-from gossamer.algorithms.base import Algorithm, require_common_start, take_compressor, warn_of_theory
+from gossamer.algorithms.base import Algorithm, require_common_start, take_compressor
+from gossamer.algorithms.replicas import Memory, Replicas, Sum, require_memory, start
 from gossamer.compress import Compressor
-from gossamer.rounds.phase import Round
+from gossamer.rounds.phase import StepsAndPhases
+from gossamer.rounds.view import View
 from gossamer.rounds.worker import Worker
-
-
-@dataclass
-class DCDState:
-    """x_hat: this worker's own replica. r = sum_j w_ij x^_j - x_hat: all that is used of the neighbours'."""
-
-    x_hat: Tensor
-    r: Tensor
 
 
 @dataclass(frozen=True)
@@ -30,24 +22,31 @@ class DCD(Algorithm):
     """
 
     compressor: Compressor
+    memory: Memory = "sum"  # of the neighbours' x_hat; "replicas" for edges that come and go
+    examples: ClassVar[dict[str, str]] = {"dcd": "neighbours keep replicas; every move is the compressed one"}
+    costs: ClassVar[dict[str, str]] = {"memory": "2 d"}
     varying_graphs: ClassVar[bool] = False
     reaches_consensus: ClassVar[bool] = False  # workers must start together
 
     def __post_init__(self) -> None:
-        warn_of_theory(self, take_compressor(self, self.compressor), "unbiased")
+        require_memory(self.memory)
+        take_compressor(self, self.compressor, "unbiased")
 
-    def start(self, worker: Worker) -> DCDState:
+    def start(self, worker: Worker) -> Sum | Replicas:
         """All replicas are the common x_0, and rows of W sum to 1."""
         require_common_start(worker, self)
-        return DCDState(x_hat=worker.zeros().copy_(worker.x), r=worker.zeros())
+        return start(worker, self.memory, worker.zeros().copy_(worker.x))
 
-    def round(self, worker: Worker, state: DCDState) -> Round:
+    def rewire(self, worker: Worker, state: Sum | Replicas, before: View) -> StepsAndPhases:
+        """Learn the x_hat of new neighbours."""
+        return state.rewire(worker, before)
+
+    def round(self, worker: Worker, state: Sum | Replicas) -> StepsAndPhases:
         """Compress the whole move, then make it."""
-        C, x, x_hat, r = self.compressor, worker.x, state.x_hat, state.r
-        worker.step()
-        u = x - x_hat  #                              u    = all steps since the last round
-        own = worker.encode(C, r + u)  #              z    = sum_j w_ij x^_j + u - x_i
+        C, x = self.compressor, worker.x
+        yield worker.step()
+        u = x - state.x_hat  #                                      u     = all steps since the last round
+        own = worker.encode(C, state.disagreement(worker) + u)  #   z     = sum_j w_ij x^_j + u - x_i
         inbox = yield worker.exchange(own)
-        worker.add(C, x_hat, own)  #                  x^_i += C(z_i)
-        worker.add_disagreement(C, r, own, inbox)  #  x^_j += C(z_j), summed with w_ij, less x^_i
-        x.copy_(x_hat)  #                             x_i  = x^_i
+        state.hear(worker, C, own, inbox)  #                        x^_j += C(z_j), own included
+        x.copy_(state.x_hat)  #                                     x_i   = x^_i

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -13,10 +14,9 @@ from gossamer.algorithms.base import (
     require_gamma,
     resolved,
     take_compressor,
-    warn_of_theory,
 )
 from gossamer.compress import Compressor
-from gossamer.rounds.phase import Round
+from gossamer.rounds.phase import StepsAndPhases
 from gossamer.rounds.worker import Worker
 
 
@@ -37,10 +37,12 @@ class DeepSqueeze(Algorithm):
 
     compressor: Compressor
     gamma: Gamma = "auto"  # consensus step size
+    examples: ClassVar[dict[str, str]] = {"deepsqueeze": "compressed models with an error memory"}
+    costs: ClassVar[dict[str, str]] = {"memory": "1 d"}
 
     def __post_init__(self) -> None:
         require_gamma(self.gamma, auto=True)
-        warn_of_theory(self, take_compressor(self, self.compressor), "delta")
+        take_compressor(self, self.compressor, "delta")
 
     def start(self, worker: Worker) -> DeepSqueezeState:
         """Nothing has been kept back."""
@@ -53,10 +55,10 @@ class DeepSqueeze(Algorithm):
         memory.copy_(v - c)  #       delta = v - C(v)
         x += gamma * (W @ c - c)  #  x    += eta (sum_j w_ij C(v_j) - C(v_i))
 
-    def round(self, worker: Worker, state: DeepSqueezeState) -> Round:
+    def round(self, worker: Worker, state: DeepSqueezeState) -> StepsAndPhases:
         """Step, send model plus memory, move towards what was received."""
         C, x, delta, eta = self.compressor, worker.x, state.delta, resolved(self.gamma)
-        worker.step()  #                    x    += u
+        yield worker.step()  #                    x    += u
         delta.add_(x)  #                    v     = x + delta
         own = worker.encode(C, delta)
         inbox = yield worker.exchange(own)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gossamer.algorithms.base import Algorithm, Order, require_gamma, require_order
 from gossamer.compress import Identity
-from gossamer.rounds.phase import Round
+from gossamer.rounds.phase import StepsAndPhases
 from gossamer.rounds.worker import Worker
 
 FULL_PRECISION = Identity(raw="never")  # all tensors in one piece
@@ -22,6 +23,8 @@ class DPSGD(Algorithm):
 
     order: Order = "combine-then-adapt"
     gamma: float = 1.0  # consensus step size; 1 is the paper's
+    examples: ClassVar[dict[str, str]] = {"dpsgd": "decentralized SGD without compression"}
+    costs: ClassVar[dict[str, str]] = {"bytes": "degree × 4 d"}
 
     def __post_init__(self) -> None:
         require_order(self.order)
@@ -35,15 +38,15 @@ class DPSGD(Algorithm):
     def start(self, worker: Worker) -> None:
         """No state."""
 
-    def round(self, worker: Worker, state: None) -> Round:
+    def round(self, worker: Worker, state: None) -> StepsAndPhases:
         """Step before or after the exchange."""
         C = FULL_PRECISION
         if self.order == "adapt-then-combine":
-            worker.step()  #                             x += u
+            yield worker.step()  #                             x += u
         own = worker.encode(C, worker.x)
         inbox = yield worker.exchange(own)
         pull = worker.zeros()
         worker.add_disagreement(C, pull, own, inbox)  #  sum_j w_ij x_j - x_i
         if self.order == "combine-then-adapt":
-            worker.step()  #                             x += u
+            yield worker.step()  #                             x += u
         worker.x.add_(pull, alpha=self.gamma)  #         x += gamma (sum_j w_ij x_j - x_i)

@@ -13,10 +13,10 @@ from gossamer.algorithms.orthonormal import orthonormal
 from gossamer.compress import wire
 from gossamer.compress.base import require_finite
 from gossamer.compress.layout import Layout
-from gossamer.rounds.phase import blame
+from gossamer.rounds.phase import Phase, blame
 from gossamer.rounds.worker import Worker
 
-FACTORS = 8  # the wire code
+FACTORS = wire.claim(8, "PowerGossip factors", __name__)
 
 
 @dataclass
@@ -39,6 +39,53 @@ class Edge:
             if i in which:
                 P[at], Q[at] = next(factors)
         return Edge(P, Q, part.c)
+
+
+@dataclass
+class Turn:
+    """One sub-step on one edge, as one of its ends sees it."""
+
+    peer: int
+    sign: float  # -1 on the end with the higher id
+    c: int  # sub-steps done before
+    factors: list[Tensor]  # what X was multiplied with
+    products: list[Tensor]  # X Q or X^T P by turns, and tensors that are sent whole
+
+    def absorb(self, message: Tensor, X: list[Tensor], whole: list[Tensor], weight: float) -> Edge:
+        """Move towards the other end, in place, and return what the edge now knows."""
+        theirs = open_products(message, self.products, self.peer)
+        hi, lo = (self.products, theirs) if self.sign < 0 else (theirs, self.products)
+        out = [b - a for a, b in zip(lo, hi, strict=True)]  # y_hi - y_lo, the same on both ends
+        new, differences = out[: len(X)], out[len(X) :]
+        P, Q = (self.factors, new) if self.c % 2 else (new, self.factors)
+        for M, p, q in zip(X, P, Q, strict=True):
+            M.addmm_(p, q.T, alpha=weight * self.sign)  # X_i += gamma w_ij s P Q^T
+        for v, difference in zip(whole, differences, strict=True):
+            v.add_(difference, alpha=weight * self.sign)  # x_i += gamma w_ij (x_j - x_i)
+        return Edge(P, Q, self.c + 1)
+
+
+def next_turns(
+    worker: Worker,
+    edges: dict[int, Edge],
+    rank: int,
+    warm: bool,
+    X: list[Tensor],
+    whole: list[Tensor],
+) -> dict[int, Turn]:
+    """Return the next sub-step of every edge, its products computed."""
+    turns = {}
+    for j, factors in edge_inputs(worker, edges, rank, warm, X).items():
+        c = edges[j].c if j in edges else 0
+        y = products(X, factors, transposed=c % 2 == 1) + [v.clone() for v in whole]
+        turns[j] = Turn(j, -1.0 if worker.id > j else 1.0, c, factors, y)
+    return turns
+
+
+def exchange(turns: dict[int, Turn]) -> Phase:
+    """Send every neighbour this end's products, and expect as much in return."""
+    messages = {j: wire.Message(FACTORS, turn.products) for j, turn in turns.items()}
+    return Phase.of(messages, {j: message.nbytes for j, message in messages.items()})
 
 
 def matrices_and_vectors(worker: Worker) -> tuple[list[Tensor], list[Tensor]]:
@@ -75,10 +122,11 @@ def edge_inputs(
 
 def draw_factors(worker: Worker, j: int, rank: int, c: int, matrices: list[Tensor]) -> list[Tensor]:
     """Return random Q of every matrix, or P if c is odd, from a seed that both ends know."""
-    low, high = sorted((worker.rank, j))
+    low, high = sorted((worker.id, j))
     shapes = [(M.shape[0 if c % 2 else 1], min(rank, *M.shape)) for M in matrices]
     sizes = [rows * columns for rows, columns in shapes]
-    drawn = bell_shaped(sum(sizes), worker.seed, "edge", low, high, c).split(sizes)
+    more = (worker.bucket,) if worker.bucket else ()  # every bucket has draws of its own
+    drawn = bell_shaped(sum(sizes), worker.seed, "edge", low, high, c, *more).split(sizes)
     return [d.view(s).to(M.device, M.dtype) for d, s, M in zip(drawn, shapes, matrices, strict=True)]
 
 
@@ -105,16 +153,11 @@ def probe() -> list[Tensor]:
     return [drawn, *orthonormal([drawn])]
 
 
-def seal_products(products: list[Tensor]) -> Tensor:
-    """Return the message: the products row by row, in the parameters' dtype, little-endian."""
-    return wire.seal(FACTORS, products)
-
-
 def open_products(message: Tensor, like: list[Tensor], peer: int) -> list[Tensor]:
-    """Return the peer's products, which have the shapes of ours."""
+    """Return the peer's products: row by row, little-endian, in the parameters' dtype, shaped like ours."""
     nbytes = wire.HEADER.size + sum(t.numel() * t.dtype.itemsize for t in like)
     with blame(peer):
-        payload = wire.Reader(wire.unseal(message, FACTORS, nbytes))
+        payload = wire.Reader([wire.unseal(message, FACTORS, nbytes)])
     return [payload.values(t.numel(), t.dtype).view(t.shape).to(t.device) for t in like]
 
 

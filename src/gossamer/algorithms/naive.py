@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gossamer.algorithms.base import Algorithm, take_compressor
 from gossamer.compress import Compressor
-from gossamer.rounds.phase import Round
+from gossamer.rounds.phase import StepsAndPhases
 from gossamer.rounds.worker import Worker
 
 
@@ -20,6 +20,7 @@ class NaiveQuantized(Algorithm):
     """
 
     compressor: Compressor
+    examples: ClassVar[dict[str, str]] = {"naive": "compresses the models themselves, and stalls"}
     reaches_consensus: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -33,11 +34,11 @@ class NaiveQuantized(Algorithm):
     def start(self, worker: Worker) -> None:
         """No state."""
 
-    def round(self, worker: Worker, state: None) -> Round:
+    def round(self, worker: Worker, state: None) -> StepsAndPhases:
         """Send the model itself, compressed."""
         own = worker.encode(self.compressor, worker.x)
         inbox = yield worker.exchange(own)
-        u = worker.update()
+        u = yield from worker.update()
         worker.x.zero_()
         worker.add_weighted(self.compressor, worker.x, own, inbox)  #  x  = sum_j w_ij C(x_j)
         worker.x.add_(u)  #                                            x += u

@@ -8,16 +8,15 @@ from typing import ClassVar
 from torch import Tensor
 
 from gossamer.algorithms.base import Algorithm, Order, require_gamma, require_order
-from gossamer.algorithms.edges import Edge, edge_inputs, matrices_and_vectors, probe, products
-from gossamer.algorithms.edges import open_products as opened
-from gossamer.algorithms.edges import seal_products as sealed
-from gossamer.rounds.phase import Phase, Round
+from gossamer.algorithms.edges import Edge, exchange, matrices_and_vectors, next_turns, probe
+from gossamer.rounds.phase import StepsAndPhases
+from gossamer.rounds.view import View
 from gossamer.rounds.worker import Worker
 
 
 @dataclass
 class PowerGossipState:
-    """One edge a neighbour, drawn when first met."""
+    """One edge per neighbour, drawn when first met."""
 
     edges: dict[int, Edge] = field(default_factory=dict)
 
@@ -37,6 +36,9 @@ class PowerGossip(Algorithm):
     warm: bool = True  # keep P and Q; False draws afresh every time, as in the theorem
     order: Order = "adapt-then-combine"
     directed_graphs: ClassVar[bool] = False
+    examples: ClassVar[dict[str, str]] = {"powergossip:1": "every edge follows its ends' largest difference"}
+    costs: ClassVar[dict[str, str]] = {"phases": "S", "memory": "P, Q per edge", "bytes": "degree × S × B"}
+    spec_options: ClassVar[tuple[str, ...]] = ("rank",)
 
     def __post_init__(self) -> None:
         require_order(self.order)
@@ -57,32 +59,24 @@ class PowerGossip(Algorithm):
         """Edges are drawn in the rounds."""
         return PowerGossipState()
 
-    def round(self, worker: Worker, state: PowerGossipState) -> Round:
+    def rewire(self, worker: Worker, state: PowerGossipState, before: View) -> StepsAndPhases:
+        """Forget the edges to those who have left."""
+        state.edges = {j: edge for j, edge in state.edges.items() if j in worker.view.members}
+        yield from ()
+
+    def round(self, worker: Worker, state: PowerGossipState) -> StepsAndPhases:
         """Step, then `sub_steps` exchanges; or the step last."""
         if self.order == "adapt-then-combine":
-            worker.step()  #                                            x += u
+            yield worker.step()  #                             x   += u
         X, vectors = matrices_and_vectors(worker)
-        w, u = worker.weights, None
+        u = None
         for sub_step in range(self.sub_steps):
-            ins = edge_inputs(worker, state.edges, self.rank, self.warm, X)
-            c = {j: state.edges[j].c if j in state.edges else 0 for j in ins}  #  sub-steps done
-            y = {j: products(X, ins[j], transposed=c[j] % 2 == 1) for j in ins}
             whole = vectors if sub_step == 0 else []
-            own = {j: y[j] + [v.clone() for v in whole] for j in ins}
-            outbox = {j: sealed(own[j]) for j in ins}
-            inbox = yield Phase(outbox, {j: m.numel() for j, m in outbox.items()})
+            turns = next_turns(worker, state.edges, self.rank, self.warm, X, whole)
+            inbox = yield exchange(turns)  #                   y_i  = X_i Q, or X_i^T P by turns
             if self.order == "combine-then-adapt" and u is None:
-                u = worker.update()  #                                  from the gradient at x
-            for j in ins:
-                s = -1.0 if worker.rank > j else 1.0
-                theirs = opened(inbox[j], own[j], j)
-                hi, lo = (own[j], theirs) if worker.rank > j else (theirs, own[j])
-                out = [b - a for a, b in zip(lo, hi, strict=True)]  #   y_hi - y_lo, the same on both ends
-                P, Q = (ins[j], out[: len(X)]) if c[j] % 2 else (out[: len(X)], ins[j])
-                for M, p, q in zip(X, P, Q, strict=True):
-                    M.addmm_(p, q.T, alpha=self.gamma * w[j] * s)  #    X_i += gamma w_ij s P Q^T
-                for v, difference in zip(whole, out[len(X) :], strict=True):
-                    v.add_(difference, alpha=self.gamma * w[j] * s)  #  x_i += gamma w_ij (x_j - x_i)
-                state.edges[j] = Edge(P, Q, c[j] + 1)
+                u = yield from worker.update()  #              from the gradient at x
+            for j, turn in turns.items():  #                   P, Q = y_hi - y_lo and what it was made with
+                state.edges[j] = turn.absorb(inbox[j][""], X, whole, self.gamma * worker.weights[j])
         if u is not None:
-            worker.x.add_(u)  #                                         x += u
+            worker.x.add_(u)  #                                x   += u

@@ -9,7 +9,9 @@ from typing import Any
 import gossamer
 from gossamer._suggest import unknown_name
 from gossamer.cli.flags import setting, with_absolute_paths
+from gossamer.compress import names as compressors
 from gossamer.runs.config import Config
+from gossamer.topology import names as topologies
 
 
 def configs_of(
@@ -57,10 +59,10 @@ def _of_text(text: str) -> dict[str, Any]:
 
 def _kind_of(word: str) -> str:
     """Tell a compressor from a topology."""
-    name = word.partition(":")[0].partition("@")[0].replace("_", "-")
-    if name in gossamer.compress.NAMES:
+    name = word.partition(":")[0].partition("@")[0]
+    if compressors.spelt(name) in gossamer.compress.NAMES:
         return "compressor"
-    if name in gossamer.topology.NAMES:
+    if topologies.spelt(name) in gossamer.topology.NAMES:
         return "topology"
     raise unknown_name("compressor or topology", name, [*gossamer.compress.NAMES, *gossamer.topology.NAMES])
 

@@ -12,7 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from gossamer._suggest import unknown_name
-from gossamer.runs.config import Config
+from gossamer.algorithms.names import NAMES as ALGORITHMS
+from gossamer.compress.names import NAMES as COMPRESSORS
+from gossamer.runs.config import DEFAULT_COMPRESSOR, Config
+from gossamer.topology.names import NAMES as TOPOLOGIES
 
 WHAT, WHO, HOW, LONG, KEEP, NETWORK = (
     "What is learned",
@@ -22,6 +25,7 @@ WHAT, WHO, HOW, LONG, KEEP, NETWORK = (
     "What is kept",
     "The network to model",
 )
+IF_NEEDED = f"{DEFAULT_COMPRESSOR} if one is needed."
 HELP: dict[str, tuple[str, str]] = {
     "task": (WHAT, "digits, fashion, cifar10, wikitext, text, or a Python file of yours."),
     "model": (WHAT, "The task's network, such as mlp, cnn, resnet20; its first one if left out."),
@@ -29,9 +33,9 @@ HELP: dict[str, tuple[str, str]] = {
     "partition": (WHAT, "Who has which examples: iid, iid-fixed, dirichlet:0.1, sorted."),
     "seed": (WHAT, "Decides the start values, batches and all other chance."),
     "workers": (WHO, "How many. Under torchrun it is what torchrun says."),
-    "topology": (WHO, "The graph: ring, torus:2x4, exponential ... (gossamer topology shows one)."),
-    "algorithm": (WHO, "choco, dcd, ecd, deepsqueeze, powergossip:1, dpsgd, allreduce, naive."),
-    "compressor": (WHO, "topk:0.01, sign, qsgd:4 ... (gossamer compressors); topk:0.01 if one is needed."),
+    "topology": (WHO, f"{', '.join(TOPOLOGIES.ours)}; gossamer topologies tells more."),
+    "algorithm": (WHO, f"{', '.join(ALGORITHMS.ours)}; gossamer algorithms tells more."),
+    "compressor": (WHO, f"{', '.join(COMPRESSORS.ours)}; gossamer compressors tells more. {IF_NEEDED}"),
     "gamma": (WHO, "The consensus step size: a number, or auto for choco and deepsqueeze."),
     "options": (WHO, "More for the algorithm, as name=value; may be repeated."),
     "every": (WHO, "Steps between two exchanges."),

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 import gossamer
 from gossamer.cli import lab
-from gossamer.cli.catalogue import algorithms, compressors
+from gossamer.cli.catalogue import algorithms, compressors, topologies
 from gossamer.cli.doctor import doctor
 from gossamer.cli.report import export_command, report_command
 from gossamer.cli.topology import topology
@@ -40,6 +40,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "topology": topology,
     "compressors": compressors,
     "algorithms": algorithms,
+    "topologies": topologies,
     "doctor": doctor,
 }
 for name, command in COMMANDS.items():

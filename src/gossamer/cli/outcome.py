@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.console import Console
@@ -14,21 +13,22 @@ from rich.table import Table
 from gossamer.report import rows, write_plots, write_report
 from gossamer.report.format import duration, measure, number, size, times
 from gossamer.runs.record import Run, read_run
+from gossamer.runs.summary import Summary
 
 INTERRUPTED = 130
 FAILED = 1
 
 
-def show_outcome(folder: Path, summary: dict[str, Any]) -> None:
+def show_outcome(folder: Path, summary: Summary) -> None:
     """Say how a run ended and what can be done with it; leave with an exit code that tells it too."""
     console = Console(soft_wrap=True, highlight=False)
-    status = summary["status"]
-    if status in ("finished", "interrupted") and summary.get("average") and summary.get("bytes_sent"):
+    status = summary.status
+    if status in ("finished", "interrupted") and summary.average and summary.bytes_sent:
         console.print(escape(_result(summary)))
     if status == "diverged":
-        console.print(f"The run diverged: {escape(str(summary.get('error')))}")
+        console.print(f"The run diverged: {escape(str(summary.error))}")
     if status == "interrupted":
-        word = "simulate" if summary.get("clock") == "modelled" else "train"
+        word = "simulate" if summary.clock == "modelled" else "train"
         console.print(f"Stopped. Go on with: gossamer {word} --resume {escape(quoted(folder))}")
         raise typer.Exit(INTERRUPTED)
     here = escape(quoted(folder))
@@ -45,10 +45,10 @@ def show_table(folders: list[Path], out: Path) -> None:
     page = write_report(runs, out / "report.html")
     write_plots(runs, out / "plots")
     console.print(f"The page is {escape(str(page))}; figures for papers are in {escape(str(out / 'plots'))}")
-    failed = [run for run in runs if run.summary["status"] == "failed"]
+    failed = [run for run in runs if run.summary.status == "failed"]
     for run in failed:
-        console.print(f"{escape(run.name)} failed: {escape(str(run.summary['error']))}", soft_wrap=True)
-    if any(run.summary["status"] == "interrupted" for run in runs):
+        console.print(f"{escape(run.name)} failed: {escape(str(run.summary.error))}", soft_wrap=True)
+    if any(run.summary.status == "interrupted" for run in runs):
         console.print("Stopped. Start the same command with the same --out to go on.")
         raise typer.Exit(INTERRUPTED)
     if failed:
@@ -64,7 +64,7 @@ def table_of(runs: list[Run]) -> Table:
     """Return the comparison as a table for the terminal."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     found = rows(runs)
-    metric = next((row["metric"] for row in found if row["metric"]), "metric")
+    metric = next((row.metric for row in found if row.metric), "metric")
     table.add_column("run", overflow="fold")
     for heading in (
         f"{metric}, average",
@@ -77,34 +77,32 @@ def table_of(runs: list[Run]) -> Table:
         table.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
     table.add_column("status")
     for row in found:
-        words = (row["algorithm"], row["compressor"], row["topology"])
+        words = (row.algorithm, row.compressor, row.topology)
         table.add_row(
-            escape(row["name"] if len(found) > 1 else " ".join(word for word in words if word)),
-            measure(row["metric"], row["average"]),
-            measure(row["metric"], row["local_mean"]),
-            number(row["consensus_distance"], 3),
-            size(row["bytes_per_worker"]),
-            times(row["times_fewer"]),
-            duration(row["seconds"]),
-            row["status"],
+            escape(row.name if len(found) > 1 else " ".join(word for word in words if word)),
+            measure(row.metric, row.average),
+            measure(row.metric, row.local_mean),
+            number(row.consensus_distance, 3),
+            size(row.bytes_per_worker),
+            times(row.times_fewer),
+            duration(row.seconds),
+            row.status,
         )
     return table
 
 
-def _result(summary: dict[str, Any]) -> str:
-    metric = summary["metric"]
-    sent = sum(summary["bytes_sent"]) / len(summary["bytes_sent"])
+def _result(summary: Summary) -> str:
+    metric, sent, fewer = summary.metric, summary.bytes_per_worker, summary.times_fewer
     parts = [
-        f"{metric} of the average model {measure(metric, summary['average'][metric])}",
-        f"of the local ones {measure(metric, summary['local_mean'][metric])} on average",
-        f"consensus distance {number(summary['consensus_distance'], 3)}",
+        f"{metric} of the average model {measure(metric, summary.reached)}",
+        f"of the local ones {measure(metric, summary.reached_locally)} on average",
+        f"consensus distance {number(summary.consensus_distance, 3)}",
         f"{size(sent)} sent per worker",
     ]
-    if sent and summary["bytes_full"] and summary["bytes_full"] > 1.05 * sent:
-        parts[-1] += f", {times(summary['bytes_full'] / sent)} times fewer than in full precision"
-    if summary.get("bytes_evaluating"):
-        besides = sum(summary["bytes_evaluating"]) / len(summary["bytes_evaluating"])
-        parts.append(f"{size(besides)} more per worker for evaluations")
-    where = f" on a network of {summary['network']}" if summary.get("network") else ""
-    parts.append(f"{duration(summary['seconds'])} of training, {summary['clock']}{where}")
+    if fewer is not None and fewer > 1.05:
+        parts[-1] += f", {times(fewer)} times fewer than in full precision"
+    if summary.bytes_evaluating:
+        parts.append(f"{size(summary.bytes_evaluating_per_worker)} more per worker for evaluations")
+    where = f" on a network of {summary.network}" if summary.network else ""
+    parts.append(f"{duration(summary.seconds)} of training, {summary.clock}{where}")
     return "\n".join(parts)

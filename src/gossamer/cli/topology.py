@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,13 +17,15 @@ from rich.text import Text
 
 import gossamer
 from gossamer.report import format as human
+from gossamer.report.layout import lay_out
 from gossamer.topology import Schedule, Topology, remark
 from gossamer.topology import make as make_topology
 from gossamer.topology.weights import RULE_NAMES
 
 Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 WATCHED, SHOWN = 64, 4  # rounds of a schedule without a period that are measured; of any, drawn
-DRAWN, NAMED = 24, 40  # more workers have no room for their links in a terminal, their numbers in an image
+DRAWN = 24  # more workers have no room for their links in a terminal
+MARGIN = 0.04  # of a drawing: workers' numbers have up to two digits
 BRAILLE = np.array([[1, 8], [2, 16], [4, 32], [64, 128]])  # the bits of the dots of U+2800
 
 
@@ -140,38 +141,19 @@ def _picture(graph: Topology, rows: int, most: int, plain: bool) -> RenderableTy
         marks = " '.:" if plain else " ▀▄█"
         lines = ["".join(marks[k] for k in row) for row in links[::2] + 2 * links[1::2]]
         return Panel.fit("\n".join(lines), title="row hears column", padding=(0, 1))
-    places, segments = _layout(graph)
+    drawing, last = lay_out(graph.name, graph.n, graph.edges).in_square(MARGIN), 4 * rows - 1
     dots, t = np.zeros((4 * rows, 4 * rows), dtype=bool), np.linspace(0, 1, 8 * rows)
-    for a, b in segments:
-        x, y = ((np.outer(1 - t, a) + np.outer(t, b)) * (4 * rows - 1)).round().astype(int).T
+    for a, b in (line for lines in drawing.lines.values() for line in lines):
+        x, y = ((np.outer(1 - t, a) + np.outer(t, b)) * last).round().astype(int).T
         dots[y, x] = True
     codes = (dots.reshape(rows, 4, 2 * rows, 2) * BRAILLE[:, None]).sum((1, 3))
     cells = [[" " if not k else "." if plain else chr(0x2800 + k) for k in row] for row in codes]
-    for i, (x, y) in enumerate(places):
-        row, at = int(y * (4 * rows - 1) + 0.5) // 4, int(x * (4 * rows - 1) + 0.5) // 2
+    for i, (x, y) in drawing.places.items():
+        row, at = int(y * last + 0.5) // 4, int(x * last + 0.5) // 2
         cells[row][at : at + len(str(i))] = str(i)
     text = Text("\n".join("".join(row).rstrip() for row in cells).strip("\n"), no_wrap=True)
     text.highlight_regex(r"\d+", "bold cyan")
     return text
-
-
-def _layout(graph: Topology) -> tuple[Any, list[tuple[Any, Any]]]:
-    """Place workers in the unit square, on a lattice, around a hub or on a circle; return lines, too."""
-    n, lattice = graph.n, re.match(r"(?:torus|grid):(\d+)x(\d+)", graph.name)
-    hub = n > 3 and max(graph.degrees) == n - 1 == len(graph.edges)
-    angles = 2 * np.pi * np.arange(-hub, n - hub) / max(n - hub, 1)
-    places = 0.5 + 0.46 * np.stack((np.sin(angles), -np.cos(angles)), 1)
-    places[: hub or n == 1] = 0.5
-    sides = np.array([int(lattice[2]), int(lattice[1])] if lattice else [0, 0])
-    if lattice:
-        places = (np.stack((np.arange(n) % sides[0], np.arange(n) // sides[0]), 1) + 0.5) / sides
-    segments = []
-    for a, b in ((places[i], places[j]) for i, j in graph.edges):
-        # a link around a torus would hide the row that it closes: of those only the ends are drawn
-        around = (np.abs(b - a) * sides > 1.5).any()
-        end = np.sign(b - a) / 2 / np.maximum(sides, 1)
-        segments += [(a, a - end), (b, b + end)] if around else [(a, b)]
-    return places, segments
 
 
 def _write_image(graph: Topology | Schedule, path: Path) -> None:
@@ -182,16 +164,13 @@ def _write_image(graph: Topology | Schedule, path: Path) -> None:
         raise ValueError("--image needs matplotlib: pip install 'gossamer[report]'") from error
     if path.suffix.lower() not in (".png", ".svg"):
         raise ValueError(f"--image {path}: name a file that ends in .png or .svg")
+    from gossamer.report.graph import draw_topology
+    from gossamer.report.style import LIGHT, theme
+
     shown = min(graph.period or SHOWN, SHOWN) if isinstance(graph, Schedule) else 1
-    figure = Figure(figsize=(5.0 * shown, 5.4), layout="constrained")
-    head = {"arrowstyle": "->", "shrinkA": 9, "shrinkB": 9} if graph.directed else {"arrowstyle": "-"}
-    for k, axes in enumerate(figure.subplots(1, shown, squeeze=False)[0]):
-        places, segments = _layout(graph.at(k))
-        axes.set(title=graph.at(k).name, aspect="equal", xlim=(-0.06, 1.06), ylim=(1.06, -0.06))
-        axes.set_axis_off()
-        for a, b in segments:
-            axes.annotate("", b, a, arrowprops={"color": "#0072b2", **head})
-        axes.scatter(*places.T, s=300 if graph.n <= NAMED else 12, color="white", edgecolors="k", zorder=3)
-        for i, place in enumerate(places if graph.n <= NAMED else []):
-            axes.annotate(str(i), place, ha="center", va="center_baseline", zorder=4)
-    figure.savefig(path, dpi=150)
+    with theme(LIGHT):
+        figure = Figure(figsize=(5.0 * shown, 5.4), layout="constrained")
+        for k, axes in enumerate(figure.subplots(1, shown, squeeze=False)[0]):
+            axes.set_title(graph.at(k).name)
+            draw_topology(axes, graph.at(k), LIGHT)
+        figure.savefig(path, dpi=150)

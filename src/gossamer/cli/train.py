@@ -16,6 +16,7 @@ from gossamer.cli.comparisons import configs_of
 from gossamer.cli.flags import MODELLED, with_settings
 from gossamer.cli.outcome import quoted, show_outcome, show_table
 from gossamer.runs.config import Config
+from gossamer.runs.system import require_unix
 
 Out = Annotated[
     Path | None, typer.Option("--out", help="The run's folder; runs/TASK-ALGORITHM-NUMBER if left out.")
@@ -113,6 +114,7 @@ def compare_command(
     from gossamer.runs.folder import new_folder
     from gossamer.runs.processes.worker import make_sampler
 
+    require_unix()
     configs = configs_of(runs or [], file, settings, simulated=not real)
     for config in configs.values():
         make_sampler(config, config.make_task())  # mistakes come to light before the first run
@@ -136,6 +138,7 @@ def _run(
     from gossamer.runs.loggers.loggers import require_loggers
     from gossamer.runs.processes.worker import make_sampler
 
+    require_unix()
     if resumed is None:
         if at_step is not None:
             raise ValueError("--at-step goes with --resume")
@@ -155,7 +158,7 @@ def _run(
             right = "train" if simulated else "simulate"
             raise ValueError(f"this is a run of gossamer {right}: gossamer {right} --resume {quoted(folder)}")
         summary = gossamer.runs.resume(folder, at_step=at_step, loggers=loggers, settings=settings)
-    if summary:
+    if simulated or os.environ.get("RANK", "0") == "0":  # under torchrun, one of the workers speaks for all
         show_outcome(folder, summary)
 
 

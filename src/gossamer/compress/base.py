@@ -12,8 +12,9 @@ A message's length depends on the layout alone, so both ends know it beforehand.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 import torch
 from torch import Tensor
@@ -33,10 +34,24 @@ class Compressor(ABC):
     0 means that no contraction is promised.
     """
 
-    code: ClassVar[int]  # names the payload's format in the header
+    code: ClassVar[int]  # names the payload's format in the header; 128 to 255 if it is not Gossamer's own
+    format_name: ClassVar[str] = ""  # what errors call the format; the class in small letters if left out
+    examples: ClassVar[dict[str, str]] = {}  # what people may type, and what is then sent; none: no name
     size_matters: ClassVar[bool] = False  # how much it keeps of a matrix depends on the matrix's size
     contraction_option: ClassVar[str] = ""  # what makes it a contraction, where it is not one without
     raw: RawPolicy = "auto"
+
+    def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401 - whatever a class takes
+        super().__init_subclass__(**options)
+        if cls.examples:  # others, which cannot be named, may write each other's formats
+            owner = f"{cls.__module__}.{cls.__qualname__}"
+            wire.claim(cls.code, cls.format_name or cls.__name__.lower(), owner)
+
+    @classmethod
+    def from_spec(cls, name: str, options: Sequence[str]) -> Self:
+        """Return the compressor behind a name and what follows it after colons."""
+        require_few(options, 0)
+        return cls()
 
     @property
     @abstractmethod
@@ -67,9 +82,22 @@ class Compressor(ABC):
         """
         return draws_inside(self)
 
+    def at(self, worker: int, t: int) -> Compressor:
+        """Return what this worker compresses with in round t: the same for all and always, as a rule.
+
+        One that gives workers budgets of their own, or a round, says so here; all ends must come to
+        the same answer.
+        """
+        return self
+
     @final
     def encode(self, vector: Tensor, layout: Layout, rng: torch.Generator | None = None) -> Tensor:
-        """Return the message for a vector. A random compressor draws from `rng`."""
+        """Return the message for a vector, sealed. A random compressor draws from `rng`."""
+        return self.message(vector, layout, rng).sealed()
+
+    @final
+    def message(self, vector: Tensor, layout: Layout, rng: torch.Generator | None = None) -> wire.Message:
+        """Return the message for a vector, its sections where they were made."""
         # the same entries at the same distances from an aligned start: products round by where they lie
         v = vector.detach().reshape(-1).contiguous()
         if v.numel() != layout.size or v.dtype != layout.dtype:
@@ -81,13 +109,17 @@ class Compressor(ABC):
         sections = [loose.gather(v)] if loose.layout.size else []
         if packed.layout.size:
             sections += self.pack(packed.gather(v), packed.layout, rng or generator("unseeded"))
-        return wire.seal(self.code, sections)
+        # a copy of what is the vector itself: what is said must not change with it
+        return wire.Message(self.code, [s.clone() if _same_memory(s, v) else s for s in sections])
 
     @final
-    def add(self, into: Tensor, message: Tensor, layout: Layout, weight: float = 1.0) -> None:
+    def add(self, into: Tensor, message: wire.Message | Tensor, layout: Layout, weight: float = 1.0) -> None:
         """Do into += weight * C(v) for the vector behind the message. `into` is flat."""
         loose, packed, payload_nbytes = self._parts(layout)
-        payload = wire.Reader(wire.unseal(message, self.code, wire.HEADER.size + payload_nbytes))
+        if isinstance(message, wire.Message):  # one's own
+            payload = message.payload()
+        else:
+            payload = wire.Reader([wire.unseal(message, self.code, wire.HEADER.size + payload_nbytes)])
         raw_values = payload.values(loose.layout.size, layout.dtype) if loose.layout.size else None
         if packed.whole and layout.size:
             self.accumulate(into, payload, layout, weight)
@@ -112,6 +144,16 @@ class Compressor(ABC):
 
     def _parts(self, layout: Layout) -> Parts:
         return parts_of(layout, self.raw, self.payload_nbytes)
+
+
+def _same_memory(a: Tensor, b: Tensor) -> bool:
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+def require_few(options: Sequence[str], most: int) -> None:
+    """Raise a ValueError if more follows a name than can."""
+    if len(options) > most:
+        raise ValueError(f"'{':'.join(options[most:])}' is one option too many")
 
 
 def draws_inside(settings: object) -> list[Tensor]:

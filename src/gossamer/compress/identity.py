@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self, cast
 
 import torch
 from torch import Tensor
 
-from gossamer.compress.base import Compressor
+from gossamer.compress.base import Compressor, require_few
 from gossamer.compress.blocks import by_tensor
 from gossamer.compress.layout import Layout
 from gossamer.compress.wire import Reader
@@ -22,6 +23,7 @@ class Identity(Compressor):
     """Sends the vector as it is. Payload: the entries in the layout's dtype, little-endian."""
 
     code: ClassVar[int] = 1
+    examples: ClassVar[dict[str, str]] = {"identity": "everything"}
 
     @property
     def unbiased(self) -> bool:
@@ -67,10 +69,22 @@ class Cast(Compressor):
 
     format: Format = "fp16"
     code: ClassVar[int] = 2
+    examples: ClassVar[dict[str, str]] = {
+        "fp16": "half precision",
+        "bf16": "half, float32's range",
+        "fp8": "8-bit floats",
+        "int8": "8-bit integers",
+    }
 
     def __post_init__(self) -> None:
         if self.format not in _FORMATS:
             raise ValueError(f"cast to {self.format!r}: choose one of {', '.join(_FORMATS)}")
+
+    @classmethod
+    def from_spec(cls, name: str, options: Sequence[str]) -> Self:
+        """Take the name for the format."""
+        require_few(options, 0)
+        return cls(cast("Format", name))
 
     @property
     def unbiased(self) -> bool:

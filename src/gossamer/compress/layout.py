@@ -44,7 +44,7 @@ class Layout:
 
     @cached_property
     def scalar_dtype(self) -> torch.dtype:
-        """The dtype of scales and norms: at least float32, whatever the tensors are."""
+        """The dtype of scales and norms, at least float32, whatever the tensors are."""
         return torch.float64 if self.dtype == torch.float64 else torch.float32
 
     @cached_property

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from gossamer.compress.base import Compressor
+from gossamer.compress.base import Compressor, require_few
 from gossamer.compress.blocks import add_product
 from gossamer.compress.layout import Layout
 from gossamer.compress.wire import Reader
@@ -28,11 +28,19 @@ class LowRank(Compressor):
     rank: int = 1
     iterations: int = 1
     code: ClassVar[int] = 7
+    format_name: ClassVar[str] = "low-rank"
+    examples: ClassVar[dict[str, str]] = {"lowrank:1": "two thin factors"}
     size_matters: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.rank < 1 or self.iterations < 1:
             raise ValueError(f"rank={self.rank}, iterations={self.iterations}: both are at least 1")
+
+    @classmethod
+    def from_spec(cls, name: str, options: Sequence[str]) -> Self:
+        """Read the rank, or take 1."""
+        require_few(options, 1)
+        return cls(int(options[0])) if options else cls()
 
     @property
     def unbiased(self) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from gossamer.compress.base import Compressor
 from gossamer.compress.bits import pack_planes, planes_nbytes, unpack_planes
 from gossamer.compress.blocks import Block, by_bucket
 from gossamer.compress.layout import Layout
+from gossamer.compress.specs import first
 from gossamer.compress.wire import Reader
 
 
@@ -32,6 +34,11 @@ class QSGD(Compressor):
     norm: Literal["max", "l2"] = "max"
     scale: Literal["unbiased", "contraction"] = "unbiased"
     code: ClassVar[int] = 6
+    examples: ClassVar[dict[str, str]] = {
+        "qsgd:8": "8 bits an entry",
+        "qsgd:4": "4 bits; 1 to 8 can be had",
+        "qsgd:4:contraction": "the same, scaled down",
+    }
     contraction_option: ClassVar[str] = "scale='contraction'"
 
     def __post_init__(self) -> None:
@@ -41,6 +48,16 @@ class QSGD(Compressor):
             raise ValueError(f"bucket={self.bucket}: a bucket holds at least one entry")
         if self.norm not in ("max", "l2") or self.scale not in ("unbiased", "contraction"):
             raise ValueError("norm is 'max' or 'l2', scale is 'unbiased' or 'contraction'")
+
+    @classmethod
+    def from_spec(cls, name: str, options: Sequence[str]) -> Self:
+        """Read the bits, then perhaps contraction."""
+        bits = int(first(options, "the number of bits, as in qsgd:4"))
+        if not options[1:]:
+            return cls(bits)
+        if list(options[1:]) != ["contraction"]:
+            raise ValueError(f"'{':'.join(options[1:])}' is unknown after the bits; 'contraction' is known")
+        return cls(bits, scale="contraction")
 
     @property
     def levels(self) -> int:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar, final
+from typing import ClassVar, Self, final
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from gossamer.compress.base import Compressor
 from gossamer.compress.bits import pack_positions, positions_nbytes, unpack_positions
 from gossamer.compress.identity import Identity
 from gossamer.compress.layout import Layout
+from gossamer.compress.specs import first, make
 from gossamer.compress.wire import Reader
 
 PREFILTER_FROM = 1 << 15  # smaller tensors: plain top-k is as fast
@@ -42,6 +44,12 @@ class _Sparse(Compressor):
             raise ValueError(
                 f"ratio={self.ratio:g}: the part of the entries to send, above 0 and at most 1{percent}"
             )
+
+    @classmethod
+    def from_spec(cls, name: str, options: Sequence[str]) -> Self:
+        """Read the ratio, then the compressor of the values."""
+        ratio = _ratio(first(options, "the ratio of entries to send, as in topk:0.01"))
+        return cls(ratio, make(":".join(options[1:])) if options[1:] else FULL_PRECISION)
 
     def counts(self, layout: Layout) -> tuple[int, ...]:
         """Return k for every tensor."""
@@ -79,6 +87,11 @@ class TopK(_Sparse):
     """
 
     code: ClassVar[int] = 3
+    format_name: ClassVar[str] = "top-k"
+    examples: ClassVar[dict[str, str]] = {
+        "topk:0.01": "the largest 1 %",
+        "topk:0.01:fp16": "the same, values in fp16",
+    }
 
     @property
     def unbiased(self) -> bool:
@@ -118,6 +131,18 @@ class RandomK(_Sparse):
 
     scaled: bool = False
     code: ClassVar[int] = 4
+    format_name: ClassVar[str] = "random-k"
+    examples: ClassVar[dict[str, str]] = {
+        "randomk:0.01": "a random 1 %, no indices",
+        "randomk:0.01:scaled": "the same, scaled up",
+    }
+
+    @classmethod
+    def from_spec(cls, name: str, options: Sequence[str]) -> Self:
+        """Find the word scaled anywhere after the ratio."""
+        rest = [option for option in options[1:] if option != "scaled"]
+        plain = super().from_spec(name, [*options[:1], *rest])
+        return replace(plain, scaled="scaled" in options[1:])
 
     @property
     def unbiased(self) -> bool:
@@ -162,6 +187,17 @@ class RandomK(_Sparse):
             chosen.append(np.sort(draw.choice(size, k, replace=False, shuffle=False)) + start)
             start += size
         return torch.from_numpy(np.concatenate(chosen))
+
+
+def _ratio(text: str) -> float:
+    """Read a part of the entries, "0.01" or "1%"; a bare 1 could be meant as either."""
+    try:
+        ratio = float(text.removesuffix("%"))
+    except ValueError:
+        raise ValueError(f"'{text}' is no ratio; write 0.01 or 1% for one entry in a hundred") from None
+    if text == "1":
+        raise ValueError("1 would send all entries; write 0.01 or 1% for one in a hundred, 1.0 for all")
+    return ratio / 100 if text.endswith("%") else ratio
 
 
 @lru_cache(maxsize=256)

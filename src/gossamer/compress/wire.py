@@ -3,7 +3,7 @@
 offset  bytes  what
 0       2      the letters "Gs"
 2       1      version of the wire format, now 1
-3       1      code of the payload's format (see FORMATS)
+3       1      code of the payload's format; the class that writes it claims it (see FORMATS)
 4       4      CRC-32 of the payload, and of the stamp unless it is 0; little-endian
 8       5      length of the payload in bytes, little-endian
 13      3      a stamp, little-endian: 0, or what the sender tells its neighbours by the way
@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -30,17 +31,21 @@ HEADER = struct.Struct("<2sBBIQ")  # the last one is the length, and above its 4
 LENGTH_BITS = 40
 STAMPS = 1 << 24  # a stamp is a number below this
 
-FORMATS = {
-    0: "plain vector",
-    1: "identity",
-    2: "cast",
-    3: "top-k",
-    4: "random-k",
-    5: "sign",
-    6: "qsgd",
-    7: "low-rank",
-    8: "PowerGossip factors",
-}
+OTHERS_FROM = 128  # codes below are Gossamer's own
+FORMATS: dict[int, str] = {}  # of all that was imported, each claimed where it is written
+_OWNERS: dict[int, str] = {}
+
+
+def claim(code: int, name: str, owner: str) -> int:
+    """Take a code for a format that `owner`, a class or a module, writes; refuse one that another has."""
+    least = 0 if owner.startswith("gossamer.") else OTHERS_FROM
+    if not least <= code <= 255:
+        raise ValueError(f"{owner} has the wire code {code}: take one from {least} to 255")
+    taken = _OWNERS.setdefault(code, owner)
+    if taken != owner:
+        raise ValueError(f"{owner} has the wire code {code}, which is taken by {taken}: take another")
+    FORMATS[code] = name
+    return code
 
 
 def seal(code: int, sections: Iterable[Tensor]) -> Tensor:
@@ -109,8 +114,13 @@ def _checksum(stamped: int, checksum: int) -> int:
 
 
 def as_bytes(tensor: Tensor) -> Tensor:
-    """Return the bytes of a tensor as a flat uint8 CPU tensor."""
-    dense = tensor.detach().cpu().contiguous()
+    """Return the bytes of a tensor as a flat uint8 tensor on the host."""
+    return in_bytes(tensor.detach().cpu())
+
+
+def in_bytes(tensor: Tensor) -> Tensor:
+    """Return the bytes of a tensor as a flat uint8 tensor, where it is."""
+    dense = tensor.detach().contiguous()
     return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8)  # one entry may keep a stride of 2
 
 
@@ -121,21 +131,51 @@ def from_bytes(section: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class Reader:
-    """Takes a payload apart, section by section."""
+    """Takes a payload apart, section by section; one section may hold the whole payload."""
 
-    def __init__(self, payload: Tensor) -> None:
-        self._payload = payload
-        self._at = 0
+    def __init__(self, sections: Iterable[Tensor]) -> None:
+        self._sections = deque(sections)
 
     def bytes(self, count: int) -> Tensor:
         """Return the next bytes as they are."""
-        section = self._payload[self._at : self._at + count]
-        self._at += count
-        return section
+        section = in_bytes(self._sections.popleft()) if self._sections else torch.empty(0, dtype=torch.uint8)
+        if section.numel() < count:  # read in other pieces than it was written in
+            section = torch.cat([section, *map(in_bytes, self._sections)])
+            self._sections.clear()
+        if section.numel() > count:
+            self._sections.appendleft(section[count:])
+        return section[:count]
 
     def values(self, count: int, dtype: torch.dtype) -> Tensor:
         """Return the next `count` numbers of this dtype."""
         return from_bytes(self.bytes(count * dtype.itemsize), dtype)
+
+
+class Message:
+    """A message that leaves its sections where they were made until it is sealed.
+
+    Only then, at the edge of a transport, they are copied to the host, framed and given a checksum.
+    """
+
+    def __init__(self, code: int, sections: Iterable[Tensor]) -> None:
+        self.code = code
+        self.name = ""  # among the messages of one phase
+        self._sections = [section.detach() for section in sections]
+        self._sealed: Tensor | None = None
+        self.nbytes = HEADER.size + sum(s.numel() * s.dtype.itemsize for s in self._sections)
+        self.size_from: Callable[[int], int] = lambda peer: self.nbytes  # what that peer sends in return
+
+    def sealed(self) -> Tensor:
+        """Return the message as one flat uint8 tensor on the host: the same one every time."""
+        if self._sealed is None:
+            self._sealed = seal(self.code, self._sections)
+            if all(section.device.type == "cpu" for section in self._sections):
+                self._sections = [self._sealed[HEADER.size :]]  # one copy is enough
+        return self._sealed
+
+    def payload(self) -> Reader:
+        """Return the payload for the sender itself, which has no need to check it."""
+        return Reader(self._sections)
 
 
 def _format(code: int) -> str:

@@ -30,7 +30,21 @@ class Lab:
 
     Use it in a with statement. Closing ends every process in the namespaces and removes them; the switch
     does the same if this process ends otherwise, be it by kill -9. `swept` names what an earlier lab
-    had left behind nevertheless and this one has removed.
+    had left behind nevertheless and this one has removed. It needs root on Linux.
+
+    Args:
+        scenario: What the links are like.
+
+    Raises:
+        LabError: Something that a lab needs is missing; the text says what.
+        ValueError: More workers than one subnet has addresses.
+
+    Example:
+        >>> from gossamer.lab import Lab, Scenario
+        >>> with Lab(Scenario.uniform(2, "100mbit", "1ms")) as lab:
+        ...     ping = lab.popen(0, ["python3", "-c", "print('worker', __import__('os').environ['RANK'])"])
+        ...     lab.n, ping.wait(timeout=60)
+        (2, 0)
     """
 
     engine = "userspace switch"

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,7 +32,6 @@ FOLDER = Path("/var/run/netns")
 NAMESPACES, LAB = "GOSSAMER_NAMESPACES", "GOSSAMER_LAB"  # variables by which gossamer lab tells workers
 
 CLONE_NEWNET = 0x40000000
-libc = ctypes.CDLL(None, use_errno=True)
 
 _NAME = re.compile(r"gossamer-(\d+)-\d+-\d+")
 _labs = itertools.count()
@@ -41,6 +41,12 @@ T = TypeVar("T")
 
 class LabError(GossamerError):
     """A machine that cannot be a lab as it is, or a lab that has broken down; the text says what to do."""
+
+
+@cache
+def libc() -> ctypes.CDLL:
+    """Return the system's C library, which not every system has under this name."""
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def require_lab() -> None:
@@ -89,7 +95,7 @@ def enter(name: str) -> None:
     except FileNotFoundError:
         raise LabError(f"there is no namespace {name}: has its lab been closed?") from None
     try:
-        if libc.setns(fd, CLONE_NEWNET):
+        if libc().setns(fd, CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), f"setns: {os.strerror(ctypes.get_errno())}")
     finally:
         os.close(fd)

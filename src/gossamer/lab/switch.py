@@ -246,8 +246,8 @@ def answer(given: dict[str, Any], value: dict[str, Any]) -> None:
 
 def hurry() -> bool:
     """Ask the kernel for punctual wake-ups; return whether this process now comes before all others."""
-    libc.prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0)  # nanoseconds
-    libc.mlockall(MCL_CURRENT | MCL_FUTURE)
+    libc().prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0)  # nanoseconds
+    libc().mlockall(MCL_CURRENT | MCL_FUTURE)
     gc.disable()  # there are no cycles here, only pauses
     try:
         policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK

@@ -24,6 +24,7 @@ from math import inf, isfinite
 from typing import Any
 
 from gossamer.network.links import Network
+from gossamer.rounds.cadence import Cadence
 from gossamer.rounds.phase import Phase
 
 Piece = tuple[float, float, float]  # from when to when how many bits pass, at an even rate
@@ -36,7 +37,7 @@ class Clock:
         self.network = network
         self._times = [0.0] * network.n
         self._drained = [0.0] * network.n  # when each downlink was through with the last phase
-        self._began: list[list[float]] = []  # the steps since the last round
+        self._published: list[float] = []  # when the model was known of which the next messages tell
 
     @property
     def times(self) -> list[float]:
@@ -50,29 +51,37 @@ class Clock:
 
     def state(self) -> dict[str, list[Any]]:
         """Return what a checkpoint must hold for the clock to go on."""
-        return {"times": list(self._times), "drained": list(self._drained), "began": list(self._began)}
+        return {"times": list(self._times), "drained": list(self._drained), "published": self._published}
 
     def load_state(self, state: dict[str, list[Any]]) -> None:
         """Go on from a saved state."""
         self._times, self._drained = list(state["times"]), list(state["drained"])
-        self._began = list(state.get("began", []))  # an older version's checkpoint has none
+        self._published = list(
+            state.get("published") or self._times
+        )  # an older version's checkpoint has none
 
     def compute(self, seconds: float | Sequence[float]) -> None:
         """Let every worker work by itself: all equally long, or each as long as its entry says."""
         self._times = self._after(seconds)
 
-    def step(self, phases: Sequence[Sequence[Phase]], compute: float, *, overlap: int = 0) -> None:
-        """Let all workers compute and talk; `overlap` steps are computed while the first messages fly."""
-        self._began.append(self._times)
+    def step(
+        self, phases: Sequence[Sequence[Phase]], compute: float, step: int = 0, cadence: Cadence | None = None
+    ) -> None:
+        """Let all workers do step number `step`: compute, and talk if there are phases.
+
+        The first messages fly from when the cadence publishes the model, beside the computing since then.
+        """
+        cadence = cadence or Cadence()
+        if cadence.publishes(step):
+            self._published = self._times
         self.compute(compute)
         if not phases:
             return
-        if overlap:
-            done, self._times = self._times, self._began[-overlap:][0]
+        if cadence.overlap:
+            done, self._times = self._times, self._published
             self.phase(phases[0], [b - a for a, b in zip(self._times, done, strict=True)])
-        for sent in phases[1:] if overlap else phases:
+        for sent in phases[1:] if cadence.overlap else phases:
             self.phase(sent)
-        self._began = []
 
     def phase(self, phases: Sequence[Phase], compute: float | Sequence[float] = 0.0) -> None:
         """Let all workers do one phase of messages, beside `compute` seconds of work of their own.
@@ -84,7 +93,7 @@ class Clock:
         going_on = self._after(compute)
         arriving: list[list[Piece]] = [[] for _ in phases]
         for i, phase in enumerate(phases):
-            messages = [self._message(i, j, data.numel(), phases[j]) for j, data in phase.send.items()]
+            messages = [self._message(i, j, size, phases[j]) for j, size in phase.sent().items()]
             share_out(messages, self.network.up[i])
             for message in messages:
                 going_on[i] = max(going_on[i], message.pieces[-1][1])
@@ -99,7 +108,7 @@ class Clock:
         self._times = going_on
 
     def _message(self, i: int, j: int, nbytes: int, receiver: Phase) -> Message:
-        assert receiver.expect.get(i) == nbytes, f"worker {j} does not expect {nbytes} bytes from {i}"
+        assert receiver.sizes().get(i) == nbytes, f"worker {j} does not expect {nbytes} bytes from {i}"
         start = self._times[i]
         if self.network.rendezvous:
             start = max(start, self._times[j] + self.network.latency[j][i])

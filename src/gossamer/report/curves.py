@@ -34,7 +34,7 @@ class Drawn:
     @property
     def diverged(self) -> bool:
         """Say whether the values went beyond all bounds."""
-        return bool(self.run.summary["status"] == "diverged")
+        return self.run.summary.status == "diverged"
 
 
 def losses(runs: Sequence[Run], which: Sequence[int]) -> list[Drawn]:
@@ -82,7 +82,7 @@ def _horizontal(axes: Axes, curves: Sequence[Drawn], over: str) -> tuple[float, 
     if over == "step":
         axes.xaxis.set_major_formatter(lambda x, _: human.whole(x))
         return 1.0, "step"
-    clocks = {drawn.run.summary["clock"] for drawn in curves}
+    clocks = {drawn.run.summary.clock for drawn in curves}
     clock = next(iter(clocks)) if len(clocks) == 1 else None
     name = "sent by a worker" if over == "bytes" else f"{clock} time" if clock else "time"
     if over == "seconds" and len(clocks - {None}) > 1:

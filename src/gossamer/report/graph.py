@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
+from collections.abc import Mapping
 from typing import Any
 
-import networkx as nx
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,27 +14,27 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
 from gossamer.report import format as human
+from gossamer.report.layout import Drawing, Edge, Point, lay_out
 from gossamer.report.style import SIZE, Palette
 from gossamer.runs.record import Run
+from gossamer.runs.summary import Graph
+from gossamer.topology import Topology
 
-Edge = tuple[int, int]
-Point = tuple[float, float]
-Place = dict[int, Point]
+Look = dict[str, Any]  # what matplotlib calls a line's colour, width and style
 EQUAL = 1.03  # links whose bytes differ by less look alike
 NAMED = 40  # more workers have no room for their numbers
-SPRING = 200  # more workers are put on a circle
 
 
 def links(run: Run) -> dict[Edge, float]:
     """Return the bytes over every link; both ways together unless the graph is directed."""
-    graph = run.summary["graph"] or {}
-    directed = bool(graph.get("directed"))
+    graph = run.summary.graph or Graph()
+    directed = graph.directed
     found: dict[Edge, float] = {}
-    for i, j in graph.get("edges") or []:
+    for i, j in graph.edges:
         found[(i, j) if directed else (min(i, j), max(i, j))] = 0.0
-    for sender, receiver, sent in run.summary["links"] or []:
+    for sender, receiver, sent in run.summary.links or ():
         key = (sender, receiver) if directed else (min(sender, receiver), max(sender, receiver))
-        found[key] = found.get(key, 0.0) + (human.finite(sent) or 0.0)
+        found[key] = found.get(key, 0.0) + sent
     return {(i, j): sent for (i, j), sent in found.items() if i != j}
 
 
@@ -44,51 +43,35 @@ def draw_graph(run: Run, palette: Palette) -> Figure | None:
     edges = links(run)
     if not edges:
         return None
-    n = max(int(run.summary["workers"] or 0), 1 + max(max(edge) for edge in edges))
-    places = layout(str(run.summary["topology"] or ""), n, list(edges))
+    n = max(run.summary.workers or 0, 1 + max(max(edge) for edge in edges))
     bounds = _bounds([sent for sent in edges.values() if sent > 0])
     figure = Figure(figsize=(3.7, 3.6))
-    axes = figure.add_subplot()
-    axes.set_axis_off()
-    axes.set_aspect("equal")
-    directed = bool((run.summary["graph"] or {}).get("directed"))
-    lattice = _shape(str(run.summary["topology"] or ""), n) is not None
-    for edge, sent in sorted(edges.items(), key=lambda item: item[1]):
-        for a, b in _lines(places, edge, lattice):
-            axes.add_patch(_link(a, b, _look(sent, bounds, palette, n), directed))
-    _workers(axes, places, palette)
+    by_bytes = sorted(edges, key=lambda edge: edges[edge])  # the busiest are drawn last, over the others
+    drawing = lay_out(run.summary.topology or "", n, by_bytes)
+    looks = {edge: _look(edges[edge], bounds, palette, n) for edge in by_bytes}
+    directed = run.summary.graph is not None and run.summary.graph.directed
+    draw(figure.add_subplot(), drawing, looks, palette, directed=directed)
     _legend(figure, bounds, any(sent == 0 for sent in edges.values()), palette, n)
     return figure
 
 
-def layout(topology: str, n: int, edges: list[Edge]) -> Place:
-    """Place workers as their graph is usually drawn: on a circle, a lattice, around a hub, or by springs."""
-    circle = {i: (math.sin(2 * math.pi * i / n), math.cos(2 * math.pi * i / n)) for i in range(n)}
-    graph = nx.Graph(edges)
-    graph.add_nodes_from(range(n))
-    degrees = dict(graph.degree)
-    shape = _shape(topology, n)
-    if shape:
-        side = max(max(shape) - 1, 1) / 2
-        return {i: (i % shape[1] / side, -(i // shape[1]) / side) for i in range(n)}
-    hub = max(degrees, key=lambda i: degrees[i])
-    if n > 3 and degrees[hub] == n - 1 == graph.number_of_edges():
-        around = [i for i in range(n) if i != hub]
-        angles = {i: 2 * math.pi * k / len(around) for k, i in enumerate(around)}
-        return {hub: (0.0, 0.0)} | {i: (math.sin(a), math.cos(a)) for i, a in angles.items()}
-    if re.match(r"social|random.regular|file|$", topology) and 10 < n <= SPRING:
-        found = nx.arf_layout(graph, pos=circle)  # starts on the circle: always the same result
-        return {i: (float(x), float(y)) for i, (x, y) in found.items()}
-    return circle
+def draw_topology(axes: Axes, topology: Topology, palette: Palette) -> None:
+    """Draw a graph that nothing has been sent over."""
+    look = {"color": palette.heat, "linewidth": 1.6, "linestyle": "-"}
+    drawing = lay_out(topology.name, topology.n, topology.edges)
+    draw(axes, drawing, dict.fromkeys(topology.edges, look), palette, directed=topology.directed)
 
 
-def _shape(topology: str, n: int) -> tuple[int, int] | None:
-    """Return the rows and columns of a lattice; as square as n allows unless they are given."""
-    match = re.match(r"(?:torus|grid)(?::(\d+)x(\d+))?", topology)
-    if not match:
-        return None
-    rows = int(match[1]) if match[1] else next(r for r in range(math.isqrt(n), 0, -1) if n % r == 0)
-    return (rows, n // rows) if rows and n % rows == 0 and 1 < rows < n else None
+def draw(
+    axes: Axes, drawing: Drawing, looks: Mapping[Edge, Look], palette: Palette, *, directed: bool
+) -> None:
+    """Draw workers and the links between them, each as it is to look."""
+    axes.set_axis_off()
+    axes.set_aspect("equal")
+    for edge, lines in drawing.lines.items():
+        for a, b in lines:
+            axes.add_patch(_link(a, b, looks[edge], directed))
+    _workers(axes, drawing.places, palette)
 
 
 def _bounds(sent: list[float]) -> list[float]:
@@ -102,7 +85,7 @@ def _bounds(sent: list[float]) -> list[float]:
     return [float(x) for x in np.geomspace(low, high, classes + 1)]
 
 
-def _look(sent: float, bounds: list[float], palette: Palette, n: int) -> dict[str, Any]:
+def _look(sent: float, bounds: list[float], palette: Palette, n: int) -> Look:
     """Return a link's colour and width; one that carried nothing is a thin dotted line."""
     width = 1.0 if n <= 16 else 0.6
     if sent <= 0:
@@ -115,18 +98,7 @@ def _look(sent: float, bounds: list[float], palette: Palette, n: int) -> dict[st
     return {"color": palette.levels[level], "linewidth": thick * width, "linestyle": "-"}
 
 
-def _lines(places: Place, edge: Edge, lattice: bool) -> list[tuple[Point, Point]]:
-    """Return a link's line. What goes around a torus is two short ends, or it would cover its row."""
-    a, b = places[edge[0]], places[edge[1]]
-    step = math.dist(places[0], places[1])
-    length = math.dist(a, b)
-    if not lattice or length < 1.5 * step:
-        return [(a, b)]
-    x, y = (0.55 * step * (p - q) / length for p, q in zip(a, b, strict=True))
-    return [(a, (a[0] + x, a[1] + y)), (b, (b[0] - x, b[1] - y))]
-
-
-def _link(a: Point, b: Point, look: dict[str, Any], directed: bool) -> FancyArrowPatch:
+def _link(a: Point, b: Point, look: Look, directed: bool) -> FancyArrowPatch:
     return FancyArrowPatch(
         a,
         b,
@@ -141,7 +113,7 @@ def _link(a: Point, b: Point, look: dict[str, Any], directed: bool) -> FancyArro
     )
 
 
-def _workers(axes: Axes, places: Place, palette: Palette) -> None:
+def _workers(axes: Axes, places: dict[int, Point], palette: Palette) -> None:
     x, y = np.array(list(places.values())).T
     named = len(places) <= NAMED
     size = 230 if len(places) <= 16 else 130 if named else 16

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,9 @@ from gossamer.report.partition import draw_partition
 from gossamer.report.plots import OVER
 from gossamer.report.style import DARK, LIGHT, PAGE, line, theme
 from gossamer.report.svg import inline
-from gossamer.report.table import groups, labels, rows
+from gossamer.report.table import Row, groups, labels, rows
 from gossamer.runs.record import Run
+from gossamer.runs.summary import Graph
 
 OPEN = 2  # so many runs are unfolded from the start
 
@@ -64,7 +67,7 @@ def render(runs: Sequence[Run]) -> str:
             headline=headline(runs),
             explanation=explanation(runs),
             rows=_rows(runs),
-            metric=_common({run.summary["metric"] for run in runs} - {None}),
+            metric=_common({run.summary.metric for run in runs if run.summary.metric}),
             curves=_curves(runs),
             runs=[_run(run, i, name) for i, (run, name) in enumerate(zip(runs, labels(runs), strict=True))],
             unfolded=len(runs) <= OPEN,
@@ -76,21 +79,38 @@ def render(runs: Sequence[Run]) -> str:
         )
 
 
-def _rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class ShownRow:
+    """A row of the table as the page shows it."""
+
+    row: Row
+    best: bool
+    fewest: bool
+    average: str
+    local: str
+    swatch: Markup
+    legend: Markup
+
+
+def _rows(runs: Sequence[Run]) -> list[ShownRow]:
     """Return the table's rows with what a page needs: a swatch, formatted values, and which are best."""
     table = rows(runs)
-    done = [row for row in table if row["status"] == "finished"]
-    comparable = len(done) > 1 and len({(row["task"], row["metric"]) for row in done}) == 1
-    goods = [row["average"] for row in done if row["average"] is not None]
-    fewest = [row["bytes_per_worker"] for row in done if row["bytes_per_worker"] is not None]
-    for i, row in enumerate(table):
-        best = (max if row["better"] == "higher" else min)(goods) if comparable and goods else None
-        row["best"] = row in done and row["average"] is not None and row["average"] == best
-        row["fewest"] = comparable and row in done and row["bytes_per_worker"] == min(fewest, default=None)
-        row["shown_average"] = human.measure(row["metric"], row["average"])
-        row["shown_local"] = human.measure(row["metric"], row["local_mean"])
-        row["swatch"], row["legend"] = _swatch(i, "table"), _swatch(i, "legend")
-    return table
+    done = [row for row in table if row.status == "finished"]
+    comparable = len(done) > 1 and len({(row.task, row.metric) for row in done}) == 1
+    best = max((row.goodness for row in done), default=-math.inf)
+    fewest = min((row.bytes_per_worker for row in done if row.bytes_per_worker is not None), default=None)
+    return [
+        ShownRow(
+            row,
+            best=comparable and row in done and row.average is not None and row.goodness == best,
+            fewest=comparable and row in done and row.bytes_per_worker == fewest,
+            average=human.measure(row.metric, row.average),
+            local=human.measure(row.metric, row.local_mean),
+            swatch=_swatch(i, "table"),
+            legend=_swatch(i, "legend"),
+        )
+        for i, row in enumerate(table)
+    ]
 
 
 def _swatch(i: int, where: str) -> Markup:
@@ -154,38 +174,35 @@ def _run(run: Run, i: int, label: str) -> dict[str, Any]:
 
 def _graph_caption(run: Run) -> str:
     """Say what the colours of the links mean, and how uneven they are."""
-    graph = run.summary["graph"] or {}
+    graph = run.summary.graph or Graph()
     sent = [n for n in links(run).values() if n > 0]
-    ways = "" if graph.get("directed") else ", both ways together"
-    text = f"{run.summary['topology']}, {len(links(run))} links"
+    ways = "" if graph.directed else ", both ways together"
+    text = f"{run.summary.topology}, {len(links(run))} links"
     if sent:
         text += f"; the busiest carried {human.size(max(sent))}{ways}"
-    return text + ("; the graph changes, and all its links are shown." if graph.get("varying") else ".")
+    return text + ("; the graph changes, and all its links are shown." if graph.varying else ".")
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
     """Return the numbers of a run that the table has no room for."""
-    s, graph = run.summary, run.summary["graph"] or {}
+    s, graph = run.summary, run.summary.graph or Graph()
     shown = [
+        *((f"{name}, averaged model", human.measure(name, x)) for name, x in (s.average or {}).items()),
         *(
-            (f"{name}, averaged model", human.measure(name, value))
-            for name, value in (s["average"] or {}).items()
+            (f"{name}, mean of local models", human.measure(name, x))
+            for name, x in (s.local_mean or {}).items()
         ),
-        *(
-            (f"{name}, mean of local models", human.measure(name, value))
-            for name, value in (s["local_mean"] or {}).items()
-        ),
-        ("consensus distance", human.number(s["consensus_distance"])),
-        ("training loss", human.number(s["train_loss"])),
-        ("steps", human.whole(s["steps"])),
-        ("epochs", human.number(s["epochs"])),
-        ("parameters", human.whole(s["parameters"])),
-        ("gamma", human.number(s["gamma"])),
-        ("spectral gap", human.number(graph.get("gap"))),
-        ("diameter", human.whole(graph.get("diameter"))),
-        (f"{s['clock'] or ''} time".strip(), human.duration(s["seconds"])),
-        ("network", s["network"] or human.MISSING),
-        ("partition", (s["partition"] or {}).get("kind") or human.MISSING),
+        ("consensus distance", human.number(s.consensus_distance)),
+        ("training loss", human.number(s.train_loss)),
+        ("steps", human.whole(s.steps)),
+        ("epochs", human.number(s.epochs)),
+        ("parameters", human.whole(s.parameters)),
+        ("gamma", human.number(s.gamma)),
+        ("spectral gap", human.number(graph.gap)),
+        ("diameter", human.whole(graph.diameter)),
+        (f"{s.clock or ''} time".strip(), human.duration(s.seconds)),
+        ("network", s.network or human.MISSING),
+        ("partition", (s.partition and s.partition.kind) or human.MISSING),
     ]
     return [(name, text) for name, text in shown if text != human.MISSING]
 

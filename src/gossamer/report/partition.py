@@ -19,7 +19,8 @@ STRONGEST = 0.95
 
 def draw_partition(run: Run, palette: Palette) -> Figure | None:
     """Draw the examples of every class (column) and worker (row); None if there are no classes."""
-    counts = np.array((run.summary["partition"] or {}).get("counts") or [], dtype=float)
+    partition = run.summary.partition
+    counts = np.array(partition.counts if partition and partition.counts else [], dtype=float)
     if counts.ndim != 2 or not counts.size or counts.max() <= 0:
         return None
     workers, classes = counts.shape

@@ -55,7 +55,7 @@ def loss(run: Run) -> Curve:
 
 def metric(run: Run, which: str = "average") -> Curve:
     """Return the run's metric at every evaluation: of the "average" model, or the "local_mean"."""
-    name = run.summary["metric"]
+    name = run.summary.metric
     lines = run.evaluations[:: -(-len(run.evaluations) // MOST_POINTS)] if run.evaluations else []
     value = _array(lines, lambda line: (line.get(which) or {}).get(name))
     step, sent, seconds = (_array(lines, itemgetter(key)) for key in ("step", "bytes_mean", "seconds"))

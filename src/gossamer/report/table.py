@@ -5,58 +5,85 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import asdict, dataclass, fields
 
 from gossamer.report.format import finite
 from gossamer.runs.record import Run
+from gossamer.runs.summary import Summary
 
 
-def rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return what is worth comparing: how good, how far apart, how many bytes, how long."""
-    return [_row(run) for run in runs]
+@dataclass(frozen=True)
+class Row:
+    """What is worth comparing: how good, how far apart, how many bytes, how long."""
+
+    name: str
+    task: str | None
+    workers: int | None
+    algorithm: str | None
+    compressor: str | None
+    topology: str | None
+    metric: str | None
+    better: str | None
+    average: float | None
+    local_mean: float | None
+    consensus_distance: float | None
+    bytes_per_worker: float | None
+    bytes_full: float | None
+    times_fewer: float | None
+    seconds: float | None
+    clock: str | None
+    status: str
+
+    @property
+    def goodness(self) -> float:
+        """The average model's metric, turned so that more is better; least of all if there is none."""
+        if self.average is None:
+            return -math.inf
+        return -self.average if self.better == "lower" else self.average
+
+
+def rows(runs: Sequence[Run]) -> list[Row]:
+    """Return one row a run."""
+    return [_row(run.name, run.summary) for run in runs]
 
 
 def as_json(runs: Sequence[Run]) -> str:
     """Return the rows as JSON."""
-    return json.dumps(rows(runs), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    table = [asdict(row) for row in rows(runs)]
+    return json.dumps(table, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def as_csv(runs: Sequence[Run]) -> str:
     """Return the rows as CSV with a heading; what is missing is empty."""
     text = io.StringIO()
-    table = rows(runs)
-    writer = csv.DictWriter(text, list(table[0]) if table else [], lineterminator="\n")
+    writer = csv.DictWriter(text, [field.name for field in fields(Row)] if runs else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(table)
+    writer.writerows(asdict(row) for row in rows(runs))
     return text.getvalue()
 
 
-def _row(run: Run) -> dict[str, Any]:
-    s = run.summary
-    metric = s["metric"]
-    sent = [finite(n) or 0.0 for n in s["bytes_sent"] or []]
-    mean = sum(sent) / len(sent) if sent else None
-    full = finite(s["bytes_full"])
-    return {
-        "name": run.name,
-        "task": s["task"],
-        "workers": s["workers"],
-        "algorithm": s["algorithm"],
-        "compressor": s["compressor"],
-        "topology": s["topology"],
-        "metric": metric,
-        "better": s["better"],
-        "average": finite((s["average"] or {}).get(metric)),
-        "local_mean": finite((s["local_mean"] or {}).get(metric)),
-        "consensus_distance": finite(s["consensus_distance"]),
-        "bytes_per_worker": mean,
-        "bytes_full": full,
-        "times_fewer": full / mean if full is not None and mean else None,
-        "seconds": finite(s["seconds"]),
-        "clock": s["clock"],
-        "status": s["status"],
-    }
+def _row(name: str, s: Summary) -> Row:
+    return Row(
+        name=name,
+        task=s.task,
+        workers=s.workers,
+        algorithm=s.algorithm,
+        compressor=s.compressor,
+        topology=s.topology,
+        metric=s.metric,
+        better=s.better,
+        average=finite(s.reached),
+        local_mean=finite(s.reached_locally),
+        consensus_distance=finite(s.consensus_distance),
+        bytes_per_worker=finite(s.bytes_per_worker),
+        bytes_full=finite(s.bytes_full),
+        times_fewer=finite(s.times_fewer),
+        seconds=finite(s.seconds),
+        clock=s.clock,
+        status=s.status,
+    )
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -90,10 +117,10 @@ def groups(runs: Sequence[Run]) -> dict[tuple[str, str], list[int]]:
 
     A run that was never evaluated may not know its metric, and stands with the others of its task.
     """
-    known = {run.summary["task"]: run.summary["metric"] for run in reversed(runs) if run.summary["metric"]}
+    known = {run.summary.task: run.summary.metric for run in reversed(runs) if run.summary.metric}
     found: dict[tuple[str, str], list[int]] = {}
     for i, run in enumerate(runs):
-        task = run.summary["task"]
-        metric = run.summary["metric"] or known.get(task)
-        found.setdefault((str(task or ""), str(metric or "")), []).append(i)
+        task = run.summary.task
+        metric = run.summary.metric or known.get(task)
+        found.setdefault((task or "", metric or ""), []).append(i)
     return found

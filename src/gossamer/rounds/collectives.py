@@ -1,13 +1,13 @@
 """What all workers do together, as rounds over point-to-point messages.
 
 Written like an algorithm, so that every transport and the simulation have them for free:
-an exact average, rows gathered from all, a broadcast from worker 0, a few numbers combined, and
+an exact average, rows gathered from all, a broadcast from the first member, a few numbers combined, and
 agreement on one complaint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -15,22 +15,23 @@ from torch import Tensor
 from gossamer.compress import wire
 from gossamer.rounds.phase import Inbox, Phase, Round, blame
 
-PLAIN = 0  # the wire code of a bare vector
+PLAIN = wire.claim(0, "plain vector", __name__)
 
 
-def all_mean(rank: int, n: int, v: Tensor) -> Round:
+def all_mean(me: int, members: Sequence[int], v: Tensor) -> Round:
     """Replace v by the exact average over all workers, the same bits everywhere.
 
     Ring all-reduce (Patarasuk and Yuan 2009): each of n pieces travels once around to be summed
     and once more to be shared, 2 (n-1)/n of the vector a worker in all.
     """
+    rank, n = members.index(me), len(members)
+    right, left = members[(rank + 1) % n], members[rank - 1]
     pieces = list(v.tensor_split(n))
-    right, left = (rank + 1) % n, (rank - 1) % n
     for p in range(n - 1):
         arriving = pieces[(rank - p - 1) % n]
         arriving.add_((yield from _pass_on(pieces[(rank - p) % n], right, left, arriving)))
     pieces[(rank + 1) % n].div_(n)
-    yield from all_gather(rank, n, [*pieces[1:], pieces[0]])  # worker i has completed piece i + 1
+    yield from all_gather(me, members, [*pieces[1:], pieces[0]])  # worker i has completed piece i + 1
 
 
 def as_accumulator(v: Tensor) -> Tensor:
@@ -38,47 +39,50 @@ def as_accumulator(v: Tensor) -> Tensor:
     return v.to(torch.promote_types(v.dtype, torch.float32), copy=True)
 
 
-def all_gather(rank: int, n: int, rows: Sequence[Tensor]) -> Round:
+def all_gather(me: int, members: Sequence[int], rows: Sequence[Tensor]) -> Round:
     """Fill in all rows, of which each worker brings its own; rows[i] has the same length everywhere."""
-    right, left = (rank + 1) % n, (rank - 1) % n
+    rank, n = members.index(me), len(members)
+    right, left = members[(rank + 1) % n], members[rank - 1]
     for p in range(n - 1):
         arriving = rows[(rank - p - 1) % n]
         arriving.copy_((yield from _pass_on(rows[(rank - p) % n], right, left, arriving)))
 
 
-def broadcast(rank: int, n: int, v: Tensor) -> Round:
-    """Replace v by worker 0's, along a binomial tree."""
+def broadcast(me: int, members: Sequence[int], v: Tensor) -> Round:
+    """Replace v by the first member's, along a binomial tree."""
+    rank, n = members.index(me), len(members)
     for k in range((n - 1).bit_length()):
         source, target = rank - (1 << k), rank + (1 << k)
         if rank < 1 << k and target < n:
-            yield _post({target: v}, {})
+            yield _post({members[target]: v}, {})
         elif 0 <= source < 1 << k:
-            inbox = yield _post({}, {source: v})
-            v.copy_(_open(inbox, source, v))
+            inbox = yield _post({}, {members[source]: v})
+            v.copy_(_open(inbox, members[source], v))
         else:
             yield Phase({}, {})
 
 
-def combine(rank: int, n: int, v: Tensor, into: Callable[[Tensor, Tensor], Tensor]) -> Round:
+def combine(me: int, members: Sequence[int], v: Tensor, into: Callable[[Tensor, Tensor], Tensor]) -> Round:
     """Replace a short v by what `into(mine, theirs)` makes of all workers', the same bits everywhere.
 
-    Along a binomial tree to worker 0 and back: few phases, while all of v travels in each.
+    Along a binomial tree to the first member and back: few phases, while all of v travels in each.
     """
+    rank, n = members.index(me), len(members)
     for k in reversed(range((n - 1).bit_length())):
         source, target = rank + (1 << k), rank - (1 << k)
         if rank < 1 << k and source < n:
-            inbox = yield _post({}, {source: v})
-            v.copy_(into(v, _open(inbox, source, v)))
+            inbox = yield _post({}, {members[source]: v})
+            v.copy_(into(v, _open(inbox, members[source], v)))
         elif 0 <= target < 1 << k:
-            yield _post({target: v}, {})
+            yield _post({members[target]: v}, {})
         else:
             yield Phase({}, {})
-    yield from broadcast(rank, n, v)
+    yield from broadcast(me, members, v)
 
 
-def first_error(rank: int, n: int, complaint: Tensor) -> Round:
+def first_error(me: int, members: Sequence[int], complaint: Tensor) -> Round:
     """Replace a uint8 text, zeros for none, by that of one worker that has one, the same for all."""
-    yield from combine(rank, n, complaint, lambda mine, theirs: mine if mine.any() else theirs)
+    yield from combine(me, members, complaint, lambda mine, theirs: mine if mine.any() else theirs)
 
 
 def _pass_on(piece: Tensor, right: int, left: int, like: Tensor) -> Generator[Phase, Inbox, Tensor]:
@@ -86,14 +90,14 @@ def _pass_on(piece: Tensor, right: int, left: int, like: Tensor) -> Generator[Ph
     return _open(inbox, left, like)
 
 
-def _post(send: Inbox, like: Inbox) -> Phase:
+def _post(send: Mapping[int, Tensor], like: Mapping[int, Tensor]) -> Phase:
     sealed = {peer: wire.seal(PLAIN, [v]) for peer, v in send.items()}
-    return Phase(sealed, {peer: _nbytes(v) for peer, v in like.items()})
+    return Phase.of(sealed, {peer: _nbytes(v) for peer, v in like.items()})
 
 
 def _open(inbox: Inbox, peer: int, like: Tensor) -> Tensor:
     with blame(peer):
-        payload = wire.unseal(inbox[peer], PLAIN, _nbytes(like))
+        payload = wire.unseal(inbox[peer][""], PLAIN, _nbytes(like))
     return wire.from_bytes(payload, like.dtype).view(like.shape).to(like.device)
 
 

@@ -1,45 +1,104 @@
-"""All workers' rounds in one process, phase by phase."""
+"""How rounds are advanced: one by itself, several of one worker as one, and all workers' in one process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TypeVar
 
-from gossamer.rounds.phase import Inbox, Phase, Round
+from torch import Tensor
+
+from gossamer.rounds.phase import STEP, Inbox, Messages, Phase, Round, Step, StepsAndPhases
+
+Wish = TypeVar("Wish", Phase, Phase | Step)
 
 
-def advance(r: Round, inbox: Inbox | None) -> Phase | None:
-    """Deliver the inbox (None starts the round) and return the next phase, or None at the end."""
+def advance(r: Generator[Wish, Inbox, None], inbox: Inbox | None) -> Wish | None:
+    """Deliver the inbox (None starts the round) and return what it asks for next, or None at the end."""
     try:
         return r.send(inbox)  # type: ignore[arg-type]  # a generator starts with None
     except StopIteration:
         return None
 
 
+def with_steps(r: StepsAndPhases, step: Callable[[], None]) -> Round:
+    """Take the steps that a round asks for, and pass its phases on."""
+    wish = advance(r, None)
+    while wish is not None:
+        if isinstance(wish, Phase):
+            wish = advance(r, (yield wish))
+        else:
+            step()
+            wish = advance(r, {})
+
+
+def side_by_side(rounds: Sequence[StepsAndPhases]) -> StepsAndPhases:
+    """Run several rounds of one worker as one: a step is for all of them, and so is a phase."""
+    if len(rounds) == 1:
+        yield from rounds[0]
+        return
+    wishes = [advance(r, None) for r in rounds]
+    while any(wish is not None for wish in wishes):
+        phases = [wish for wish in wishes if isinstance(wish, Phase)]
+        assert len(phases) in (0, len(wishes)), (
+            "rounds of one algorithm ask for steps and phases in one order"
+        )
+        if phases:
+            inbox = yield _joined(phases)
+            inboxes = [_part(inbox, i) for i in range(len(rounds))]
+        else:
+            yield STEP
+            inboxes = [{} for _ in rounds]
+        wishes = [advance(r, own) for r, own in zip(rounds, inboxes, strict=True)]
+
+
 def run_together(
-    rounds: Sequence[Round], observe: Callable[[Sequence[Phase]], None] | None = None
+    rounds: Sequence[Round] | Mapping[int, Round],
+    observe: Callable[[Sequence[Phase]], None] | None = None,
 ) -> list[int]:
     """Run one round of every worker and return the bytes each has sent.
 
-    `observe` sees every phase, as what each worker sends and expects, before it is delivered.
+    Workers are known by the keys of a mapping, or by their places in a sequence. `observe` sees every
+    phase, as what each worker sends and expects, before it is delivered.
     """
-    sent = [0] * len(rounds)
-    phases = [advance(r, None) for r in rounds]
-    while any(phase is not None for phase in phases):
-        present = [phase for phase in phases if phase is not None]
+    by_id = rounds if isinstance(rounds, Mapping) else dict(enumerate(rounds))
+    sent = dict.fromkeys(by_id, 0)
+    phases = {i: advance(r, None) for i, r in by_id.items()}
+    while any(phase is not None for phase in phases.values()):
+        present = {i: phase for i, phase in phases.items() if phase is not None}
         assert len(present) == len(phases), "all workers' rounds have the same number of phases"
         if observe is not None:
-            observe(present)
-        for rank, phase in enumerate(present):
-            sent[rank] += sum(message.numel() for message in phase.send.values())
-        inboxes = [_inbox(rank, present) for rank in range(len(rounds))]
-        phases = [advance(r, inbox) for r, inbox in zip(rounds, inboxes, strict=True)]
-    return sent
+            observe(list(present.values()))
+        outboxes = {i: phase.outbox() for i, phase in present.items()}
+        for i, outbox in outboxes.items():
+            sent[i] += sum(data.numel() for data in outbox.values())
+        inboxes = {i: _inbox(i, phase, outboxes) for i, phase in present.items()}
+        phases = {i: advance(r, inboxes[i]) for i, r in by_id.items()}
+    return list(sent.values())
 
 
-def _inbox(rank: int, phases: Sequence[Phase]) -> Inbox:
-    """Collect what was sent to a worker, in rank order, as copies: a network has no references."""
-    inbox = {sender: phase.send[rank].clone() for sender, phase in enumerate(phases) if rank in phase.send}
-    lengths = {sender: message.numel() for sender, message in inbox.items()}
-    expected = phases[rank].expect
-    assert lengths == expected, f"worker {rank} expects {expected} bytes, {lengths} were sent"
-    return inbox
+def _inbox(me: int, phase: Phase, outboxes: Mapping[int, Mapping[int, Tensor]]) -> Inbox:
+    """Collect what was sent to a worker, in the order of ids, as copies: a network has no references."""
+    arrived = {i: outboxes[i][me].clone() for i in sorted(outboxes) if me in outboxes[i]}
+    lengths, expected = {i: data.numel() for i, data in arrived.items()}, phase.sizes()
+    assert lengths == expected, f"worker {me} expects {expected} bytes, {lengths} were sent"
+    return phase.inbox(arrived)
+
+
+def _joined(phases: Sequence[Phase]) -> Phase:
+    """Return the phases as one, the messages' names with the number of their round in front."""
+    send: dict[int, Messages] = {}
+    for j in phases[0].send:
+        send[j] = {f"{i} {name}": m for i, phase in enumerate(phases) for name, m in phase.send[j].items()}
+    expect = {
+        j: {f"{i} {name}": size for i, phase in enumerate(phases) for name, size in phase.expect[j].items()}
+        for j in phases[0].expect
+    }
+    return Phase(send, expect)
+
+
+def _part(inbox: Inbox, which: int) -> Inbox:
+    front = f"{which} "
+    return {
+        j: {name.removeprefix(front): m for name, m in messages.items() if name.startswith(front)}
+        for j, messages in inbox.items()
+    }

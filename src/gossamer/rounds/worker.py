@@ -1,7 +1,9 @@
 """All that an algorithm may see of the world: no process group, no socket, no clock.
 
-A round is a generator. It yields what a phase sends and expects, and is sent what arrived:
+A round is a generator. It yields what it asks for: a step of the user's optimizer, or an exchange, for
+which it is sent what arrived:
 
+    yield worker.step()
     inbox = yield worker.exchange(message)
 
 Drivers run rounds: the simulation in one process, the distributed one over a transport.
@@ -9,7 +11,7 @@ Drivers run rounds: the simulation in one process, the distributed one over a tr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 import torch
@@ -18,45 +20,50 @@ from torch import Tensor
 from gossamer._random import generator
 from gossamer.compress import Compressor
 from gossamer.compress.layout import Layout
-from gossamer.rounds.phase import Inbox, Phase, blame
-from gossamer.topology import Schedule, Topology
+from gossamer.compress.wire import Message
+from gossamer.rounds.phase import STEP, Inbox, Phase, Step, blame
+from gossamer.rounds.view import View
 
 
 @dataclass
 class Worker:
-    """One worker, as an algorithm sees it."""
+    """One worker, as an algorithm sees it; of a model with several dtypes, one bucket of it."""
 
-    rank: int
-    topology: Topology | Schedule
+    id: int  # for good: not a place in a list of workers
+    view: View  # who takes part; the driver may replace it between two rounds
     layout: Layout
     x: Tensor  # the flat parameters; algorithms change them in place
-    step: Callable[[], None]  # x += u, the user's own torch optimizer at the present gradients
     gradient: Callable[[], Tensor]  # the flat gradient ...
-    set_gradient: Callable[[Tensor], None]  # ... and how to replace it before `step`
+    set_gradient: Callable[[Tensor], None]  # ... and how to replace it before a step
     common_start: bool  # all workers start from the same x
     seed: int = 0
-    every: int = 1  # optimizer steps a round
+    every: int = 1  # optimizer steps per round
     t: int = 0  # rounds done
+    bucket: int = 0  # which of the model's buckets this is
 
     @property
     def n(self) -> int:
         """Return the number of workers."""
-        return self.topology.n
+        return self.view.n
 
     @property
     def weights(self) -> dict[int, float]:
-        """Return row i of this round's W, in rank order, w_ii included."""
-        return self.topology.weights(self.rank, self.t)
+        """Return this worker's row of this round's W, by id, in order, its own weight included."""
+        return self.view.weights(self.id, self.t)
 
     @property
     def neighbours(self) -> tuple[int, ...]:
         """Return the workers heard in this round."""
-        return self.topology.senders(self.rank, self.t)
+        return self.view.senders(self.id, self.t)
 
-    def update(self) -> Tensor:
-        """Return u, the step that the optimizer would make, and leave x as it is."""
+    def step(self) -> Step:
+        """Ask for x += u, the step of the user's own torch optimizer at the present gradients."""
+        return STEP
+
+    def update(self) -> Generator[Phase | Step, Inbox, Tensor]:
+        """Return u, the step that the optimizer makes, and leave x as it was."""
         before = self.x.clone()
-        self.step()
+        yield STEP
         u = self.x - before
         self.x.copy_(before)
         return u
@@ -65,35 +72,54 @@ class Worker:
         """Return a zero vector for a state: float32 at least, since a state adds up many small changes."""
         return torch.zeros_like(self.x, dtype=self.layout.scalar_dtype)
 
-    def encode(self, compressor: Compressor, v: Tensor) -> Tensor:
-        """Return C(v) as a message, with this worker's randomness of this round."""
-        rng = generator(self.seed, "noise", self.t, self.rank)
-        return compressor.encode(v.to(self.layout.dtype), self.layout, rng)
+    def encode(self, compressor: Compressor, v: Tensor, name: str = "") -> Message:
+        """Return C(v) as a message, with this worker's randomness of this round.
 
-    def exchange(self, message: Tensor) -> Phase:
-        """Send one message to all neighbours and expect one of the same length from each."""
-        receivers = self.topology.receivers(self.rank, self.t)
-        return Phase(dict.fromkeys(receivers, message), dict.fromkeys(self.neighbours, message.numel()))
+        Messages of different names draw from different randomness, and so do different buckets.
+        """
+        more = (self.bucket, name) if self.bucket or name else ()
+        rng = generator(self.seed, "noise", self.t, self.id, *more)
+        own = compressor.at(self.id, self.t)
+        message = own.message(v.to(self.layout.dtype), self.layout, rng)
+        message.name = name
+        message.size_from = lambda j: compressor.at(j, self.t).nbytes(self.layout)
+        return message
 
-    def add(self, compressor: Compressor, into: Tensor, own: Tensor, weight: float = 1.0) -> None:
+    def exchange(self, *messages: Message) -> Phase:
+        """Send messages, each of another name, to all neighbours, and expect theirs of the same names."""
+        named = {message.name: message for message in messages}
+        assert len(named) == len(messages), "messages of one name would draw from the same randomness"
+        expect = {j: {name: m.size_from(j) for name, m in named.items()} for j in self.neighbours}
+        return Phase(dict.fromkeys(self.view.receivers(self.id, self.t), named), expect)
+
+    def add(self, compressor: Compressor, into: Tensor, own: Message, weight: float = 1.0) -> None:
         """Do into += weight * C(v_i) for this worker's own message."""
-        compressor.add(into, own, self.layout, weight)
+        compressor.at(self.id, self.t).add(into, own, self.layout, weight)
+
+    def add_from(
+        self, compressor: Compressor, into: Tensor, j: int, message: Tensor, weight: float = 1.0
+    ) -> None:
+        """Do into += weight * C(v_j) for a neighbour's message."""
+        with blame(j):
+            compressor.at(j, self.t).add(into, message, self.layout, weight)
 
     def add_weighted(
-        self, compressor: Compressor, into: Tensor, own: Tensor, inbox: Inbox, scale: float = 1.0
+        self, compressor: Compressor, into: Tensor, own: Message, inbox: Inbox, scale: float = 1.0
     ) -> None:
         """Do into += scale * sum_j w_ij C(v_j), own message included."""
         self._sum(compressor, into, own, inbox, {j: scale * w for j, w in self.weights.items()})
 
-    def add_disagreement(self, compressor: Compressor, into: Tensor, own: Tensor, inbox: Inbox) -> None:
+    def add_disagreement(self, compressor: Compressor, into: Tensor, own: Message, inbox: Inbox) -> None:
         """Do into += sum_j w_ij C(v_j) - C(v_i)."""
         row = self.weights
-        self._sum(compressor, into, own, inbox, {**row, self.rank: row[self.rank] - 1.0})
+        self._sum(compressor, into, own, inbox, {**row, self.id: row[self.id] - 1.0})
 
     def _sum(
-        self, compressor: Compressor, into: Tensor, own: Tensor, inbox: Inbox, weights: dict[int, float]
+        self, compressor: Compressor, into: Tensor, own: Message, inbox: Inbox, weights: dict[int, float]
     ) -> None:
-        """Add messages up, always in rank order."""
+        """Add messages of one name up, always in the order of ids."""
         for j, w in weights.items():
-            with blame(j):
-                compressor.add(into, own if j == self.rank else inbox[j], self.layout, w)
+            if j == self.id:
+                self.add(compressor, into, own, w)
+            else:
+                self.add_from(compressor, into, j, inbox[j][own.name], w)

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from gossamer.runs.folder import RunFolder
     from gossamer.runs.record import Run, read_run
     from gossamer.runs.run import resume, simulate, train
+    from gossamer.runs.summary import Summary
 
 __all__ = [
     "Config",
     "Run",
     "RunFolder",
+    "Summary",
     "compare",
     "export",
     "read_config",
@@ -33,6 +35,7 @@ __getattr__ = loading(
         "Config": "config",
         "Run": "record",
         "RunFolder": "folder",
+        "Summary": "summary",
         "compare": "comparison",
         "export": "exporting",
         "read_config": "config",

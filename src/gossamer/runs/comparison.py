@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from gossamer.runs.config import Config
 from gossamer.runs.folder import RunFolder
 from gossamer.runs.run import resume, simulate, train
+from gossamer.runs.summary import Summary
 
 log = logging.getLogger("gossamer")
 
@@ -26,9 +26,30 @@ def compare(
 ) -> list[Path]:
     """Do runs one after another, each in a folder of its own; return the folders.
 
-    They are simulated, or `real` with worker processes. One that is there already is taken as it
-    is, or gone on with; so a comparison that was stopped can be started again, or be extended.
-    One that fails leaves its summary, and the others go on.
+    A run that exists already is taken as it is, or resumed; so a comparison that was stopped can be started
+    again, or be extended. One that fails leaves its summary, and the next ones are done.
+
+    Args:
+        configs: The runs' settings by name, all of one task, model and data.
+        out: The folder that will hold the runs' folders.
+        real: With worker processes. Otherwise the runs are simulated.
+        command: How to repeat it, for the reports; this process's command line if left out.
+        loggers: Who else is told: "tensorboard", "wandb" or "mlflow".
+
+    Returns:
+        The runs' folders.
+
+    Raises:
+        ValueError: Two runs of one name, several tasks, or a run that exists with other settings.
+
+    Example:
+        >>> import tempfile
+        >>> from gossamer.runs import Config, compare
+        >>> methods = {"sign": Config(workers=2, compressor="sign", steps=2)}
+        >>> methods["full"] = Config(workers=2, algorithm="dpsgd", steps=2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     [path.name for path in compare(methods, folder)]
+        ['sign', 'full']
     """
     folders = {name: Path(out) / slug(name) for name in configs}
     if len(set(folders.values())) < len(folders):
@@ -40,7 +61,7 @@ def compare(
             RunFolder(folders[name]).config().require_unchanged(vars(_as_run(config, real=real)))
     for name, config in configs.items():
         summary = _one(_as_run(config, real=real), folders[name], command, loggers)
-        if summary["status"] == "interrupted":
+        if summary.status == "interrupted":
             break
     return [folder for folder in folders.values() if RunFolder(folder).exists()]
 
@@ -54,7 +75,7 @@ def _as_run(config: Config, *, real: bool) -> Config:
     return replace(config, simulated=not real)
 
 
-def _one(config: Config, folder: Path, command: str | None, loggers: tuple[str, ...]) -> dict[str, Any]:
+def _one(config: Config, folder: Path, command: str | None, loggers: tuple[str, ...]) -> Summary:
     start = simulate if config.simulated else train
     try:
         if RunFolder(folder).exists():

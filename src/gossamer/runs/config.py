@@ -34,11 +34,58 @@ FREE = ("deadline", "keep")  # may change on the way: they do not touch the resu
 
 @dataclass(frozen=True)
 class Config:
-    """A run's settings, checked when they are put together.
+    """A run's settings, checked when they are put together. Names are those of the command line.
 
-    Names are those of the command line. `epochs` or `steps` says how long; `every`, `evaluate_every`,
-    `checkpoint_every` and `log_every` count steps. None means: chosen for you. `bandwidth`,
-    `latency` or `network` (a file), and `compute`, the time of a step, are for simulated runs.
+    Where None is allowed it means: chosen for you.
+
+    Args:
+        task: A built-in task's name, or a file with a function `task()`.
+        model: Which of the task's models, if it has several.
+        data: Where the task's files are.
+        workers: How many.
+        topology: Who talks to whom, such as "ring" or "torus:2x4".
+        algorithm: Such as "choco" or "powergossip:2".
+        compressor: Such as "topk:0.01", for algorithms that take one.
+        gamma: The consensus step size.
+        options: More settings of the algorithm.
+        every: Optimizer steps per round.
+        overlap: Gradients computed while messages fly.
+        buffers: "average" or "local": BatchNorm statistics of the average model.
+        epochs: How long; or say `steps`.
+        steps: How long; or say `epochs`.
+        batch_size: Examples per worker and step.
+        lr: The learning rate.
+        lr_scale: "none", "sqrt" or "linear": how `lr` grows with the number of workers.
+        warmup: Epochs in which the learning rate rises.
+        schedule: "constant", "step" or "cosine".
+        optimizer: "sgd", "adam" or "adamw".
+        momentum: Of SGD.
+        nesterov: Of SGD.
+        weight_decay: Of every optimizer.
+        clip: The largest norm of a gradient.
+        partition: How examples are dealt to workers, such as "iid", "dirichlet:0.1" or "sorted".
+        seed: Of everything random.
+        evaluate_every: Steps between two evaluations.
+        checkpoint_every: Steps between two checkpoints.
+        log_every: Steps between two lines of metrics.
+        keep: How many checkpoints are kept.
+        deadline: Seconds for which a silent peer is waited for.
+        simulated: Whether all workers are in one process.
+        bandwidth: Of all links of a modelled network, such as "10mbit".
+        latency: Of all links of a modelled network, such as "20ms".
+        network: A file that describes a modelled network link by link.
+        compute: The time of a step on a modelled clock, such as "50ms"; measured if left out.
+
+    Raises:
+        ValueError: Settings that do not go together, or a name that does not exist.
+
+    Example:
+        >>> from gossamer.runs import Config
+        >>> config = Config(workers=16, topology="torus", algorithm="choco", compressor="sign", epochs=5)
+        >>> config.label
+        'choco sign torus'
+        >>> config.make_topology().n
+        16
     """
 
     task: str = "digits"
@@ -145,7 +192,7 @@ class Config:
 
     @cached_property
     def label(self) -> str:
-        """The run in a few words: algorithm, compressor, topology."""
+        """Algorithm, compressor and topology in a few words."""
         return " ".join(part for part in (self.algorithm, self.compressor, self.topology) if part)
 
     def to_json(self) -> str:
@@ -169,7 +216,26 @@ def _load_task(task: str, model: str, data: str | None, edited: int) -> Task:
 
 
 def read_config(path: Path) -> Config:
-    """Return the settings that a file holds."""
+    """Return the settings that a file holds.
+
+    Args:
+        path: A run's config.json.
+
+    Returns:
+        The settings, checked.
+
+    Raises:
+        ValueError: The file holds something else.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from gossamer.runs import Config, read_config
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder, "config.json")
+        ...     _ = file.write_text(Config(workers=4).to_json())
+        ...     read_config(file).workers
+        4
+    """
     try:
         saved = json.loads(path.read_text())
         return Config(**saved)

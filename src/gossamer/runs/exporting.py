@@ -18,6 +18,25 @@ def export(run: str | Path, path: str | Path) -> int:
 
     Floating-point tensors are averaged in float64; what is not, such as BatchNorm's counters, is
     worker 0's, and so are buffers where the run says buffers="local".
+
+    Args:
+        run: The run's folder.
+        path: The file to write; its name ends in .safetensors.
+
+    Returns:
+        The step of that checkpoint.
+
+    Raises:
+        ValueError: A file of another kind, or a folder that holds no run.
+        FileNotFoundError: No step has a checkpoint of every worker.
+
+    Example:
+        >>> import tempfile
+        >>> from gossamer.runs import Config, export, simulate
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = simulate(Config(workers=2, compressor="sign", steps=2), f"{folder}/mine")
+        ...     export(f"{folder}/mine", f"{folder}/model.safetensors")
+        2
     """
     folder, target = RunFolder(Path(run)), Path(path)
     config = folder.config()

@@ -10,7 +10,6 @@ summary.json             the result; its fields are described in docs/runs.md
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -26,13 +25,24 @@ from typing import Any
 
 from gossamer.runs.config import Config, read_config
 from gossamer.runs.files import json_safe, write_atomically
+from gossamer.runs.summary import Summary
 from gossamer.runs.training.checkpoint import Checkpoints
 
 PACKAGES = ("gossamer", "torch", "numpy", "networkx", "safetensors")
 
 
 class RunFolder:
-    """Paths of a run, and the ways to fill them."""
+    """Paths of a run, and the ways to fill them.
+
+    Args:
+        path: The run's folder, which need not exist yet.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from gossamer.runs import RunFolder
+        >>> RunFolder(Path("no-such-folder")).exists()
+        False
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,7 +65,7 @@ class RunFolder:
             (self.path / name).mkdir(parents=True, exist_ok=True)
         if not self.exists():
             self.write("environment.json", environment(command))
-            self.write("summary.json", {"status": "running"})
+            self.write_summary(Summary())
             self.write_config(config)
 
     def write_config(self, config: Config) -> None:
@@ -65,6 +75,8 @@ class RunFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep others from running what is in the folder, as long as this process lives."""
+        import fcntl  # noqa: PLC0415 - what is in a folder can be read where there is none
+
         with (self.path / "lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,14 +97,18 @@ class RunFolder:
             raise FileNotFoundError(f"there is no run in {self.path}: it has no config.json")
         return read_config(path)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         """Return what is known of the result so far."""
         path = self.path / "summary.json"
-        return json.loads(path.read_text()) if path.is_file() else {"status": "running"}
+        return Summary.from_json(json.loads(path.read_text())) if path.is_file() else Summary()
 
     def status(self) -> str:
         """Return how the run ended, or "running" if it has not, or was killed."""
-        return str(self.summary().get("status", "running"))
+        return self.summary().status
+
+    def write_summary(self, summary: Summary) -> None:
+        """Write what is known of the result."""
+        self.write("summary.json", summary.to_json())
 
     def write(self, name: str, content: dict[str, Any]) -> None:
         """Write one of the JSON files, whole or not at all."""

@@ -9,36 +9,68 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.runs.files import read_lines
+from gossamer.runs.summary import Partition, Summary
 
 Line = dict[str, Any]
 HOLDS = (
     "a run is a folder with config.json, environment.json, metrics/worker-<rank>.jsonl and, "
     "once it has ended, summary.json"
 )
-LOWER_IS_BETTER = ("loss", "error", "perplexity")
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run's folder says.
+    """What a run's folder says. Made by `read_run`.
 
-    `train` has every worker's training lines in order of their steps; `evaluations` those of worker 0,
-    each with `bytes_mean`, the bytes that a worker had sent by then on average. `summary` is what
-    summary.json says, and what follows from the other files where it says nothing.
+    Args:
+        folder: Where it is.
+        name: The folder's name.
+        config: What config.json says.
+        environment: What environment.json says.
+        summary: What summary.json says, and what follows from the other files where it says nothing.
+        train: Every worker's training lines in order of their steps.
+        evaluations: Those of worker 0, each with `bytes_mean`, the bytes that a worker had sent by then on
+            average.
+        label: Algorithm, compressor and topology in a few words.
+
+    Example:
+        >>> import tempfile
+        >>> from gossamer.runs import Config, read_run, simulate
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = simulate(Config(workers=2, compressor="sign", steps=2), f"{folder}/mine")
+        ...     run = read_run(f"{folder}/mine")
+        >>> run.name, sorted(run.train), run.evaluations[-1]["step"]
+        ('mine', [0, 1], 2)
     """
 
     folder: Path
     name: str
     config: dict[str, Any]
     environment: dict[str, Any]
-    summary: dict[str, Any]
+    summary: Summary
     train: dict[int, list[Line]]
     evaluations: list[Line]
     label: str
 
 
 def read_run(path: str | Path) -> Run:
-    """Read a run from its folder."""
+    """Read a run from its folder, finished or not.
+
+    Args:
+        path: The folder.
+
+    Returns:
+        What its files say.
+
+    Raises:
+        ValueError: The folder holds no run.
+
+    Example:
+        >>> from gossamer.runs import read_run
+        >>> read_run("no-such-folder")
+        Traceback (most recent call last):
+        ValueError: no-such-folder is no run: it is no folder; ...
+    """
     folder = Path(path).expanduser()
     config = _load(folder / "config.json")
     if config is None:
@@ -47,8 +79,7 @@ def read_run(path: str | Path) -> Run:
     lines = _lines(folder / "metrics")
     train = {worker: _of_kind(own, "train") for worker, own in lines.items()}
     evaluations = _evaluations(lines)
-    summary = _derived(config, lines, train, evaluations)
-    summary |= _load(folder / "summary.json", broken_is_absent=True) or {}
+    summary = _summary(folder / "summary.json").filled(_derived(config, lines, train, evaluations))
     return Run(
         folder=folder,
         name=folder.resolve().name,
@@ -57,7 +88,7 @@ def read_run(path: str | Path) -> Run:
         summary=summary,
         train=train,
         evaluations=evaluations,
-        label=_label(summary),
+        label=summary.label,
     )
 
 
@@ -74,6 +105,13 @@ def _load(path: Path, broken_is_absent: bool = False) -> dict[str, Any] | None:
             return None
         raise ValueError(f"{path} cannot be read: {error}; {HOLDS}") from None
     return value
+
+
+def _summary(path: Path) -> Summary:
+    try:
+        return Summary.from_json(_load(path, broken_is_absent=True) or {})
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
 
 
 def _lines(folder: Path) -> dict[int, list[Line]]:
@@ -112,44 +150,28 @@ def _derived(
     lines: dict[int, list[Line]],
     train: dict[int, list[Line]],
     evaluations: list[Line],
-) -> dict[str, Any]:
+) -> Summary:
     """Return the summary of a run that has written none: still running, as far as anyone can tell."""
     last = evaluations[-1] if evaluations else {}
     ends = [own[-1] for own in lines.values() if own]
     losses = [own[-1].get("loss") for own in train.values() if own]
     known = [loss for loss in losses if isinstance(loss, (int, float))]
-    average = last.get("average") or {}
-    metric = "accuracy" if "accuracy" in average else next(iter(average), None)
-    return {
-        "status": "running",
-        "error": None,
-        "task": config.get("task"),
-        "metric": metric,
-        "better": "lower" if any(word in str(metric) for word in LOWER_IS_BETTER) else "higher",
-        "steps": max((line["step"] for line in ends), default=0),
-        "epochs": max((line.get("epoch") or 0.0 for line in ends), default=0.0),
-        "workers": config.get("workers") or len(lines),
-        "parameters": None,
-        "algorithm": config.get("algorithm"),
-        "compressor": config.get("compressor"),
-        "topology": config.get("topology"),
-        "gamma": config.get("gamma") if isinstance(config.get("gamma"), (int, float)) else None,
-        "average": average,
-        "local_mean": last.get("local_mean") or {},
-        "consensus_distance": last.get("consensus_distance"),
-        "train_loss": sum(known) / len(known) if known else None,
-        "bytes_sent": [line.get("bytes_sent") or 0 for line in ends],
-        "links": [],
-        "bytes_evaluating": None,
-        "bytes_full": None,
-        "seconds": max((line.get("seconds") or 0.0 for line in ends), default=0.0),
-        "clock": None,
-        "network": None,
-        "partition": {"kind": config.get("partition"), "counts": None},
-        "graph": None,
-    }
-
-
-def _label(summary: dict[str, Any]) -> str:
-    parts = (summary["algorithm"], summary["compressor"], summary["topology"])
-    return " ".join(str(part) for part in parts if part) or "a run"
+    average = last.get("average")
+    return Summary(
+        task=config.get("task"),
+        metric=next(iter(average), None) if average else None,
+        workers=config.get("workers") or len(lines),
+        algorithm=config.get("algorithm"),
+        compressor=config.get("compressor"),
+        topology=config.get("topology"),
+        gamma=config.get("gamma") if isinstance(config.get("gamma"), (int, float)) else None,
+        steps=max((line["step"] for line in ends), default=0),
+        epochs=max((line.get("epoch") or 0.0 for line in ends), default=0.0),
+        average=average,
+        local_mean=last.get("local_mean"),
+        consensus_distance=last.get("consensus_distance"),
+        train_loss=sum(known) / len(known) if known and len(known) == len(losses) else None,
+        bytes_sent=tuple(line.get("bytes_sent") or 0 for line in ends),
+        seconds=max((line.get("seconds") or 0.0 for line in ends), default=0.0),
+        partition=Partition(config.get("partition")),
+    )

@@ -14,26 +14,49 @@ from gossamer.errors import Diverged
 from gossamer.network import seconds
 from gossamer.network.clock import Clock
 from gossamer.runs.config import Config
-from gossamer.runs.files import json_safe
 from gossamer.runs.folder import RunFolder
 from gossamer.runs.loggers.loggers import make_loggers, require_loggers
 from gossamer.runs.processes.launch import launch
 from gossamer.runs.processes.worker import make_sampler, train_worker
-from gossamer.runs.summary import description, mark_failed, results
+from gossamer.runs.summary import Summary
+from gossamer.runs.system import require_unix
 from gossamer.runs.training.learner import own_randomness
 from gossamer.runs.training.local_workers import AllWorkers
 from gossamer.runs.training.loop import Loop
 from gossamer.runs.training.stop import Stop
+from gossamer.runs.training.summarize import description, mark_failed, results
 from gossamer.runs.training.timetable import Timetable
 
 
 def train(
     config: Config, out: str | Path, *, command: str | None = None, loggers: tuple[str, ...] = ()
-) -> dict[str, Any]:
+) -> Summary:
     """Train with real worker processes; return the summary.
 
     Under torchrun this process is one of the workers; otherwise it starts them all, here.
+
+    Args:
+        config: The run's settings.
+        out: The run's folder, which must not exist or be empty.
+        command: How to repeat the run, for its report; this process's command line if left out.
+        loggers: Who else is told: "tensorboard", "wandb" or "mlflow".
+
+    Returns:
+        What is in summary.json; under torchrun, only worker 0 knows `summary.average`.
+
+    Raises:
+        ValueError: A modelled network, which only `simulate` has, or a folder that holds another run.
+
+    Example:
+        >>> import tempfile
+        >>> from gossamer.runs import Config, train
+        >>> config = Config(task="digits", workers=2, algorithm="choco", compressor="sign", steps=4)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     summary = train(config, f"{folder}/mine")
+        >>> summary.status, summary.steps, summary.workers
+        ('finished', 4, 2)
     """
+    require_unix()
     if config.make_network() is not None:
         raise ValueError("a bandwidth, latency or network can only be modelled: use gossamer simulate")
     require_loggers(loggers)
@@ -45,8 +68,31 @@ def train(
 
 def simulate(
     config: Config, out: str | Path, *, command: str | None = None, loggers: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    """Train with all workers in this process, on a modelled network if there is one; return the summary."""
+) -> Summary:
+    """Train with all workers in this process, on a modelled network if one is given; return the summary.
+
+    Args:
+        config: The run's settings.
+        out: The run's folder, which must not exist or be empty.
+        command: How to repeat the run, for its report; this process's command line if left out.
+        loggers: Who else is told: "tensorboard", "wandb" or "mlflow".
+
+    Returns:
+        What is in summary.json.
+
+    Raises:
+        ValueError: A folder that holds another run.
+
+    Example:
+        >>> import tempfile
+        >>> from gossamer.runs import Config, simulate
+        >>> config = Config(task="digits", workers=4, compressor="sign", steps=4, bandwidth="10mbit")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     summary = simulate(config, f"{folder}/mine")
+        >>> summary.status, summary.steps, summary.clock
+        ('finished', 4, 'modelled')
+    """
+    require_unix()
     require_loggers(loggers)
     folder = RunFolder(Path(out))
     config = replace(config, simulated=True)
@@ -60,11 +106,33 @@ def resume(
     at_step: int | None = None,
     loggers: tuple[str, ...] = (),
     settings: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Go on with a run that was stopped, or killed, where it was; return the summary.
+) -> Summary:
+    """Resume a run that was stopped, or killed, where it was; return the summary.
 
-    `settings` are those one insists on; only `keep` and `deadline` may differ from the run's own.
+    Args:
+        out: The run's folder.
+        at_step: Resume from this checkpoint; from the newest whole one if left out.
+        loggers: Who else is told: "tensorboard", "wandb" or "mlflow".
+        settings: Those one insists on; only `keep` and `deadline` may differ from the run's own.
+
+    Returns:
+        What is in summary.json.
+
+    Raises:
+        ValueError: No run in this folder, other settings, or a run that has ended and an `at_step`.
+
+    Example:
+        A run that has finished is not done again:
+
+        >>> import tempfile
+        >>> from gossamer.runs import Config, resume, simulate
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     done = simulate(Config(workers=2, compressor="sign", steps=2), f"{folder}/mine")
+        ...     again = resume(f"{folder}/mine")
+        >>> again.steps, again.bytes_sent == done.bytes_sent
+        (2, True)
     """
+    require_unix()
     folder = RunFolder(Path(out))
     config = folder.config()
     config.require_unchanged(settings or {})
@@ -72,9 +140,7 @@ def resume(
     require_loggers(loggers)
     if folder.status() in ("finished", "diverged"):  # it would end the same way
         if at_step is not None:
-            raise ValueError(
-                f"the run in {folder.path} has {folder.status()}: there is nothing to go on with"
-            )
+            raise ValueError(f"the run in {folder.path} has {folder.status()}: there is nothing to resume")
         return folder.summary()
     if not under_torchrun() or os.environ["RANK"] == "0":
         folder.write_config(config)
@@ -96,7 +162,7 @@ def _train(
     *,
     resume: bool,
     at_step: int | None,
-) -> dict[str, Any]:
+) -> Summary:
     if not under_torchrun():
         with folder.held():
             launch(folder, resume=resume, at_step=at_step, loggers=loggers)
@@ -107,18 +173,19 @@ def _train(
     if rank == 0:
         Stop.clear(folder.path)
     try:
-        train_worker(folder, config, rank, resume=resume, at_step=at_step, loggers=loggers, command=command)
+        return train_worker(
+            folder, config, rank, resume=resume, at_step=at_step, loggers=loggers, command=command
+        )
     except Exception as error:
         if rank == 0:
             status = "diverged" if isinstance(error, Diverged) else "failed"
             mark_failed(folder, status, f"{type(error).__name__}: {error}")
         raise
-    return folder.summary() if rank == 0 else {}
 
 
 def _simulate(
     folder: RunFolder, config: Config, loggers: tuple[str, ...], *, resume: bool, at_step: int | None
-) -> dict[str, Any]:
+) -> Summary:
     with folder.held():
         try:
             with own_randomness():
@@ -130,7 +197,7 @@ def _simulate(
 
 def _simulated(
     folder: RunFolder, config: Config, loggers: tuple[str, ...], *, resume: bool, at_step: int | None
-) -> dict[str, Any]:
+) -> Summary:
     links = config.make_network()
     compute = None if config.compute is None else seconds(config.compute)
     task = config.make_task()
@@ -139,13 +206,13 @@ def _simulated(
     loop = Loop(here, config, Timetable.of(config, sampler), folder)
     if resume:
         loop.resume(at_step)
-    known = description(loop, task, sampler) | {"clock": "modelled", "network": str(links) if links else None}
-    folder.write("summary.json", known)
+    known = description(loop, task, sampler, "modelled", str(links) if links else None)
+    folder.write_summary(known)
     Stop.clear(folder.path)
     stop = Stop(folder.path, margin=0)
     with stop.listening():
         status = loop.run(make_loggers(loggers, folder.path, config, task), stop.at)
     Stop.clear(folder.path)
-    known = json_safe(known | results(loop, known["parameters"], status) | {"error": loop.error})
-    folder.write("summary.json", known)
-    return known  # type: ignore[no-any-return]  # a dict stays a dict
+    known = results(known, loop, status)
+    folder.write_summary(known)
+    return known

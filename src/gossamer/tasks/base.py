@@ -20,10 +20,35 @@ EVALUATION_BATCH = 500
 class Task:
     """Everything that `gossamer train` needs to know of a problem.
 
-    `train` is a map-style dataset (a TensorDataset is fastest). `loss(model, batch)` returns the
-    mean loss of a batch. `evaluate(model)` returns metrics by name; the one called `metric` is
-    the one that tables and curves show. `labels` holds a class for every training example and
-    lets partitions go by class.
+    Args:
+        name: What reports call it.
+        model: Makes the model.
+        train: The training examples, a map-style dataset (a TensorDataset is fastest).
+        loss: `loss(model, batch)` returns the mean loss of a batch.
+        evaluate: `evaluate(model)` returns metrics by name.
+        metric: The one of these that tables and curves show.
+        better: Whether a "higher" or a "lower" metric is better.
+        labels: A class for every training example, for partitions that go by class.
+
+    Raises:
+        ValueError: Training examples without a length, labels that do not fit them, or an unknown `better`.
+
+    Example:
+        >>> import torch
+        >>> from torch.nn.functional import mse_loss
+        >>> from gossamer.tasks import Task
+        >>> x = torch.linspace(-1, 1, 64).view(-1, 1)
+        >>> line = Task(
+        ...     "line",
+        ...     model=lambda: torch.nn.Linear(1, 1),
+        ...     train=torch.utils.data.TensorDataset(x, 2 * x),
+        ...     loss=lambda model, batch: mse_loss(model(batch[0]), batch[1]),
+        ...     evaluate=lambda model: {"error": float(mse_loss(model(x), 2 * x))},
+        ...     metric="error",
+        ...     better="lower",
+        ... )
+        >>> [t.shape for t in line.batch(torch.tensor([0, 5, 7]))]
+        [torch.Size([3, 1]), torch.Size([3, 1])]
     """
 
     name: str
@@ -53,7 +78,14 @@ class Task:
             raise ValueError(f"better={self.better!r}: is a higher or a lower {self.metric} better?")
 
     def batch(self, which: Tensor) -> Batch:
-        """Return the training examples at these positions as one batch."""
+        """Return the training examples at these positions as one batch.
+
+        Args:
+            which: Positions in `train`.
+
+        Returns:
+            A tuple of tensors if `train` is a TensorDataset; else what its items collate to.
+        """
         if isinstance(self.train, TensorDataset):
             return tuple(t[which] for t in self.train.tensors)
         return default_collate([self.train[int(i)] for i in which])
@@ -62,7 +94,25 @@ class Task:
 def classification(
     name: str, model: Callable[[], Module], train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]
 ) -> Task:
-    """Return the task of telling classes apart: cross-entropy, judged by accuracy on the test examples."""
+    """Return the task of telling classes apart: cross-entropy, judged by accuracy on the test examples.
+
+    Args:
+        name: What reports call it.
+        model: Makes the model, which returns one number per class.
+        train: Training examples and their classes.
+        test: Test examples and their classes.
+
+    Returns:
+        A task whose labels are the classes of the training examples.
+
+    Example:
+        >>> import torch
+        >>> from gossamer.tasks import classification
+        >>> x, y = torch.randn(100, 8), torch.arange(100) % 3
+        >>> task = classification("mine", lambda: torch.nn.Linear(8, 3), (x[:80], y[:80]), (x[80:], y[80:]))
+        >>> sorted(task.evaluate(task.model()))
+        ['accuracy', 'test loss']
+    """
 
     def loss(model: Module, batch: Batch) -> Tensor:
         x, y = batch

@@ -23,10 +23,22 @@ def check_algorithm(algorithm: Algorithm, rounds: int = 6) -> None:
     """Raise an AssertionError if an algorithm breaks what the drivers rely on.
 
     It must be a frozen dataclass; give the same bits again for the same seed; leave torch's global
-    generator alone; take up a saved state and go on bit for bit; run with 1, 2, 4 and 5 workers,
+    generator alone; resume from a saved state bit for bit; run with 1, 2, 4 and 5 workers,
     on changing and directed graphs if it says so, and refuse them if not; not touch a message it
     has sent; raise a ValueError for a gradient that is not finite; and, if it claims to be
     `sends_before_gradient`, need no gradient and change nothing before its first messages arrive.
+
+    Args:
+        algorithm: The one to check; put every setting that matters through it.
+        rounds: How many rounds each check runs.
+
+    Raises:
+        AssertionError: The first thing that is wrong.
+
+    Example:
+        >>> from gossamer.algorithms import Choco
+        >>> from gossamer.testing import check_algorithm
+        >>> check_algorithm(Choco("sign", gamma=0.4))
     """
     kind = type(algorithm)
     assert is_dataclass(kind) and kind.__dataclass_params__.frozen, "an algorithm is a frozen dataclass"
@@ -117,7 +129,7 @@ def _check_early(algorithm: Algorithm) -> None:
     def forbidden() -> None:
         raise AssertionError("sends_before_gradient, but steps before the first messages arrive")
 
-    node.workers[0].step = forbidden
+    node.optimizer_step = forbidden
     advance(node.round(), None)
     assert torch.equal(x, node.buckets[0].x), (
         "sends_before_gradient, but moves x before the first messages arrive"
@@ -136,9 +148,11 @@ def _check_messages_stay(algorithm: Algorithm) -> None:
         rounds = [node.round() for node in run.nodes]
         phases = [advance(r, None) for r in rounds]
         while all(phase is not None for phase in phases):
-            messages = [phase.send[1 - i] for i, phase in enumerate(phases) if phase is not None]
+            present = [phase for phase in phases if phase is not None]
+            messages = [phase.outbox()[1 - i] for i, phase in enumerate(present)]
             copies = [m.clone() for m in messages]
-            phases = [advance(r, {1 - i: copies[1 - i].clone()}) for i, r in enumerate(rounds)]
+            inboxes = [phase.inbox({1 - i: copies[1 - i].clone()}) for i, phase in enumerate(present)]
+            phases = [advance(r, inbox) for r, inbox in zip(rounds, inboxes, strict=True)]
             unchanged = all(torch.equal(a, b) for a, b in zip(messages, copies, strict=True))
             assert unchanged, "changes a message after it was sent"
 

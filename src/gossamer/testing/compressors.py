@@ -32,25 +32,31 @@ ERRORS = 5.0  # standard errors that a measured mean may be off
 def check_compressor(compressor: Compressor) -> None:
     """Raise an AssertionError that says what is wrong if a compressor breaks its contract.
 
-    Put every setting of your class that matters through it, in a test:
-
-        def test_my_compressor():
-            check_compressor(MyCompressor(bits=3))
-
     What is checked, on layouts with matrices, vectors, scalars and empty tensors, in float32,
     float64 and bfloat16:
 
-    value     it is frozen, hashable, and equal to itself after pickling
-    message   it has exactly `nbytes(layout)` bytes whatever the vector; the same generator gives the
-              same bytes; neither the vector nor a global random generator is touched
-    addition  `add` does into += weight * C(v), also in float64, and writes nowhere else
-    numbers   any vector that `encode` accepts, zeros and extremes too, decodes to finite numbers;
-              NaN and infinity are refused with the tensor's name
-    promises  E[C(v)] = v if `unbiased`; E|C(v) - v|^2 <= (1 - delta)|v|^2 if delta > 0
-    errors    a message that was cut, changed or made by somebody else is a WireError, and `into`
-              is then as it was
+    - value: it is frozen, hashable, and equal to itself after pickling
+    - message: it has exactly `nbytes(layout)` bytes whatever the vector; the same generator gives the
+      same bytes; neither the vector nor a global random generator is touched
+    - addition: `add` does into += weight * C(v), also in float64, and writes nowhere else
+    - numbers: any vector that `encode` accepts, zeros and extremes too, decodes to finite numbers;
+      NaN and infinity are refused with the tensor's name
+    - promises: E[C(v)] = v if `unbiased`; E|C(v) - v|² ≤ (1 - delta)|v|² if delta > 0
+    - errors: a message that was cut, changed or made by somebody else is a WireError, and `into`
+      is then as it was
 
     The measured means use fixed seeds: a class passes always or never. It takes about a second.
+
+    Args:
+        compressor: The one to check; put every setting that matters through it.
+
+    Raises:
+        AssertionError: The first thing that is wrong.
+
+    Example:
+        >>> from gossamer.compress import TopK
+        >>> from gossamer.testing import check_compressor
+        >>> check_compressor(TopK(0.1))
     """
     _check_value(compressor)
     for layout in layouts():

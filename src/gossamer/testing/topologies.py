@@ -13,6 +13,18 @@ def check_topology(topology: Topology | Schedule, rounds: int = 64) -> None:
     In every round: each row and column of W sums to 1, nothing is negative, W is symmetric unless
     the graph says that it is directed, whom a worker hears is who sends to it, its weights are its
     row of W, and asking twice gives the same answer. Over all rounds the graph is connected.
+
+    Args:
+        topology: The graph to check.
+        rounds: How many rounds of a changing graph are looked at.
+
+    Raises:
+        AssertionError: The first thing that is wrong.
+
+    Example:
+        >>> from gossamer import topology
+        >>> from gossamer.testing import check_topology
+        >>> check_topology(topology.from_edges([(0, 1), (1, 2), (2, 0), (2, 3)]))
     """
     n = topology.n
     assert topology.fingerprint() == topology.fingerprint(), "the fingerprint changes"

@@ -6,13 +6,16 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Annotated
 
 import networkx as nx
 
+from gossamer._options import Option
 from gossamer.topology.check import is_integer, worker_count
 from gossamer.topology.graph import Topology
 from gossamer.topology.weights import Weights, weigh
 
+FilePath = Annotated[str, Option("PATH", str, rest=True)]
 _Row = tuple[str, Sequence[float]]  # where an edge was read, for messages, and (i, j) or (i, j, weight)
 
 
@@ -64,6 +67,13 @@ def from_file(path: str | PathLike[str], n: int | None = None, weights: Weights 
         return _weighed(f"file:{path}", _graph(_read(Path(path)), n), weights)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def file(n: int, path: FilePath = "", weights: Weights | None = None) -> Topology:
+    """Read the edges from a file, one a line."""
+    if not path:
+        raise ValueError("file needs a path: write file:PATH")
+    return from_file(path, n, weights)
 
 
 def _read(path: Path) -> Iterator[_Row]:

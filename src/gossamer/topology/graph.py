@@ -58,7 +58,7 @@ class Topology:
 
     @property
     def edges(self) -> tuple[tuple[int, int], ...]:
-        """The edges, sorted: (i, j) with i < j, or (sender, receiver) if directed."""
+        """The sorted edges, (i, j) with i < j, or (sender, receiver) if directed."""
         links = self._links if self.directed else np.tril(self._links)
         return tuple((int(sender), int(receiver)) for sender, receiver in np.argwhere(links.T))
 

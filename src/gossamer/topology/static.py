@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Annotated
 
 import networkx as nx
 
+from gossamer._options import Option
 from gossamer.topology.check import is_integer, worker_count
 from gossamer.topology.graph import Topology
 from gossamer.topology.weights import Weights, weigh
+
+
+def _sides(text: str) -> tuple[int, int]:
+    rows, columns = text.split("x")
+    return int(rows), int(columns)
+
+
+Rows = Annotated[int | tuple[int, int] | None, Option("ROWSxCOLUMNS", _sides)]  # or both, to be checked
 
 
 def ring(n: int, weights: Weights = "metropolis") -> Topology:
@@ -22,12 +32,12 @@ def chain(n: int, weights: Weights = "metropolis") -> Topology:
     return weigh("chain", nx.path_graph(worker_count(n)), weights)
 
 
-def torus(n: int, rows: int | None = None, weights: Weights = "metropolis") -> Topology:
+def torus(n: int, rows: Rows = None, weights: Weights = "metropolis") -> Topology:
     """Join the opposite sides of a grid; as square as n allows unless `rows` is given."""
     return _lattice("torus", worker_count(n), rows, weights)
 
 
-def grid(n: int, rows: int | None = None, weights: Weights = "metropolis") -> Topology:
+def grid(n: int, rows: Rows = None, weights: Weights = "metropolis") -> Topology:
     """Rows and columns; as square as n allows unless `rows` is given."""
     return _lattice("grid", worker_count(n), rows, weights)
 
@@ -86,7 +96,10 @@ def check_shape(kind: str, rows: int, columns: int, n: int) -> None:
         )
 
 
-def _lattice(kind: str, n: int, rows: int | None, weights: Weights) -> Topology:
+def _lattice(kind: str, n: int, rows: Rows, weights: Weights) -> Topology:
+    if isinstance(rows, tuple):
+        check_shape(kind, *rows, n)
+        rows = rows[0]
     if rows is None:
         rows = next(side for side in range(math.isqrt(n), 0, -1) if n % side == 0)
     if not is_integer(rows) or rows < 1:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Protocol
+
+from torch import Tensor
 
 from gossamer.compress import wire
 from gossamer.rounds.drive import advance
-from gossamer.rounds.phase import Phase, Round
+from gossamer.rounds.phase import Phase, Round, sealed
 from gossamer.transport.base import Transport
 
 
@@ -34,7 +37,9 @@ class Flight:
         """Run the round to its end and return the bytes it has sent, by peer."""
         while self._under_way:
             inbox = self._transport.wait(self._ticket)
-            stamps = {peer: wire.stamp_of(m) for peer, m in inbox.items()} if self._phase == 1 else {}
+            stamps = (
+                {peer: _stamp_of(messages) for peer, messages in inbox.items()} if self._phase == 1 else {}
+            )
             self._under_way = self._begin_phase(advance(self._round, inbox))
             if self._stamps is not None:  # only now: the round has found the messages to be sound
                 for peer, value in stamps.items():
@@ -55,11 +60,16 @@ class Flight:
         self._phase += 1
         if self._stamps is not None and self._phase == 1:
             value = self._stamps.write()
-            for message in {id(message): message for message in phase.send.values()}.values():
+            firsts = [sealed(next(iter(messages.values()))) for messages in phase.send.values()]
+            for message in {id(message): message for message in firsts}.values():
                 wire.stamp(message, value)  # one message may go to all neighbours
-        self.sent.update({peer: message.numel() for peer, message in phase.send.items()})
         self._ticket = self._transport.start(phase, f"{self._name}, phase {self._phase}")
+        self.sent.update(self._ticket.sent)
         return True
+
+
+def _stamp_of(messages: Mapping[str, Tensor]) -> int:
+    return wire.stamp_of(next(iter(messages.values())))
 
 
 def run(r: Round, transport: Transport, name: str) -> int:

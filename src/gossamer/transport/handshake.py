@@ -21,11 +21,11 @@ def agree(transport: Transport, settings: Mapping[str, str], name: str = "handsh
     rank, n = transport.rank, transport.size
     text = _bytes(json.dumps(dict(settings)))
     length = torch.tensor([text.numel()])
-    run(broadcast(rank, n, length), transport, name)
+    run(broadcast(rank, range(n), length), transport, name)
     reference = text.clone() if rank == 0 else torch.empty(int(length), dtype=torch.uint8)
-    run(broadcast(rank, n, reference), transport, name)
+    run(broadcast(rank, range(n), reference), transport, name)
     complaint = _padded(_difference(rank, settings, json.loads(_text(reference))))
-    run(first_error(rank, n, complaint), transport, name)
+    run(first_error(rank, range(n), complaint), transport, name)
     if complaint.any():
         field, who, found, expected = json.loads(_text(complaint))
         raise MismatchError(field, who, found, expected)

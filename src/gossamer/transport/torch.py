@@ -11,20 +11,22 @@ import atexit
 import os
 import re
 import sys
+import threading
 import time
 import zlib
-from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from gossamer.errors import PeerError, PeerLost, PeerTimeout
-from gossamer.rounds.phase import Inbox, Phase
+from gossamer.rounds.phase import Phase
 from gossamer.transport import farewell
-from gossamer.transport.base import Alone, Transport
+from gossamer.transport.base import Alone, Ticket, Transport
 from gossamer.transport.own_group import START_UP, own_group
 
 NO_ANSWER = "did not answer"
@@ -32,17 +34,54 @@ GOODBYE = 5.0  # seconds
 
 
 @dataclass(eq=False)
-class _Ticket:
-    phase: str
-    began: float
-    inbox: Inbox
-    works: list[tuple[int, dist.Work]]
+class _UnderWay:
+    inbox: dict[int, Tensor]
+    receives: dict[int, dist.Work]
+    sends: list[tuple[int, dist.Work]]
     outbox: list[Tensor]  # alive until sent
+    watch: _Watch | None = None
 
 
 # What is under way lives on even if nobody waits for it any more, as when an overlapping optimizer is
 # dropped: gloo never reads again from a peer whose message was for a buffer that is gone.
-_UNDER_WAY: set[_Ticket] = set()
+_UNDER_WAY: set[_UnderWay] = set()
+
+
+def _ignore(peer: int) -> None:
+    """Nobody asks which message has arrived."""
+
+
+class _Watch:
+    """A thread that waits for a phase, so that others may ask how far it is."""
+
+    def __init__(self, peers: Iterable[int], wait: Callable[..., None]) -> None:
+        self._peers, self._there = set(peers), set[int]()
+        self._news = threading.Condition()
+        self._error: BaseException | None = None
+        threading.Thread(target=self._run, args=(wait,), daemon=True, name="gossamer-wait").start()
+
+    def arrived(self, need: int | None, until: float | None) -> list[int]:
+        """Return whose messages are there, when there are enough, all, or it is time."""
+        enough = len(self._peers) if need is None else min(need, len(self._peers))
+        with self._news:
+            left = None if until is None else max(until - time.monotonic(), 0.0)
+            self._news.wait_for(lambda: self._error is not None or len(self._there) >= enough, left)
+            if self._error is not None and len(self._there) < enough:
+                raise self._error
+            return sorted(self._there)
+
+    def _run(self, wait: Callable[..., None]) -> None:
+        try:
+            wait(arrived=self._add)
+        except BaseException as error:  # noqa: BLE001 - told to whoever waits
+            with self._news:
+                self._error = error
+                self._news.notify_all()
+
+    def _add(self, peer: int) -> None:
+        with self._news:
+            self._there |= {peer} & self._peers
+            self._news.notify_all()
 
 
 class TorchTransport(Transport):
@@ -54,7 +93,7 @@ class TorchTransport(Transport):
 
     Receives are posted before sends: gloo announces a ready receive in the same queue as bulk
     data, and with sends first the two directions of an edge run one after the other. A message
-    longer than its buffer would abort the process, so lengths are always those of `Post.expect`.
+    longer than its buffer would abort the process, so lengths are always those of `Phase.expect`.
     After a timeout gloo closes every connection of the group: the run cannot go on in it.
     """
 
@@ -62,47 +101,55 @@ class TorchTransport(Transport):
         if deadline <= 0:
             raise ValueError(f"deadline={deadline}: the seconds to wait for a peer, above 0")
         self._own = own_group(group)
-        self.deadline = deadline
-        self.rank, self.size = self._own.rank, self._own.size
+        super().__init__(self._own.rank, self._own.size, deadline)
         self.ranks = dist.get_process_group_ranks(group or dist.group.WORLD)  # in the default group
         self.farewell = self._own.farewell
         self.farewell.start()
-        self.sent, self.received, self.waited = Counter(), Counter(), 0.0
 
-    def start(self, phase: Phase, name: str) -> _Ticket:
+    def begin(self, outbox: Mapping[int, Tensor], sizes: Mapping[int, int], ticket: Ticket) -> _UnderWay:
         """Post all receives, then all sends."""
-        inbox = {j: torch.empty(phase.expect[j], dtype=torch.uint8) for j in sorted(phase.expect)}
-        outbox = {j: phase.send[j] for j in sorted(phase.send)}
         # The tag keeps phases apart: workers out of step time out instead of reading each other's
         # messages, and gloo would end the process over one that is too long. 0 is for collectives.
-        tag = 1 + zlib.crc32(name.encode()) % (2**31 - 2)
-        ticket = _Ticket(name, time.monotonic(), inbox, [], list(outbox.values()))
-        _UNDER_WAY.add(ticket)
-        for begin, buffers in ((self._own.receive, inbox), (self._own.send, outbox)):
-            for j, buffer in buffers.items():
-                try:
-                    ticket.works.append((j, begin(buffer, j, tag)))
-                except RuntimeError as error:  # a connection that is already known to be dead
-                    raise self._peer_error(error, j, name, 0.0) from error
-        for j, message in outbox.items():
-            self.sent[j] += message.numel()
-        return ticket
+        tag = 1 + zlib.crc32(ticket.name.encode()) % (2**31 - 2)
+        inbox = {j: torch.empty(size, dtype=torch.uint8) for j, size in sizes.items()}
+        own = _UnderWay(inbox, {}, [], list(outbox.values()))
+        _UNDER_WAY.add(own)
+        try:
+            for j, buffer in inbox.items():
+                own.receives[j] = self._own.receive(buffer, j, tag)
+            for j, message in outbox.items():
+                own.sends.append((j, self._own.send(message, j, tag)))
+        except RuntimeError as error:  # a connection that is already known to be dead
+            raise self._peer_error(error, j, ticket.name, 0.0) from error
+        return own
 
-    def wait(self, ticket: _Ticket) -> Inbox:
-        """Wait for receives and sends until the deadline, counted from now."""
-        start = time.monotonic()
-        for peer, work in ticket.works:
-            left = max(self.deadline - (time.monotonic() - start), 0.001)
+    def collect(self, ticket: Ticket, need: int | None, until: float | None) -> Mapping[int, Tensor]:
+        """Wait for receives and sends until the deadline, counted from now.
+
+        gloo cannot be asked what has arrived, and whoever stops waiting for it loses all connections:
+        less than everything is waited for by a thread.
+        """
+        own: _UnderWay = ticket.own
+        if own.watch is None and need is None and until is None:
+            self._wait_for_all(ticket, time.monotonic() + self.deadline)
+            return own.inbox
+        if own.watch is None:
+            own.watch = _Watch(
+                own.receives, partial(self._wait_for_all, ticket, time.monotonic() + self.deadline)
+            )
+        return {j: own.inbox[j] for j in own.watch.arrived(need, until)}
+
+    def _wait_for_all(self, ticket: Ticket, end: float, arrived: Callable[[int], None] = _ignore) -> None:
+        own: _UnderWay = ticket.own
+        for peer, work in [*own.receives.items(), *own.sends]:
+            left = max(end - time.monotonic(), 0.001)
             try:
                 work.wait(timedelta(seconds=left))
             except RuntimeError as error:
                 age = time.monotonic() - ticket.began
-                raise self._peer_error(error, peer, ticket.phase, age) from error
-        _UNDER_WAY.discard(ticket)
-        self.waited += time.monotonic() - start
-        for j, message in ticket.inbox.items():
-            self.received[j] += message.numel()
-        return ticket.inbox
+                raise self._peer_error(error, peer, ticket.name, age) from error
+            arrived(peer)
+        _UNDER_WAY.discard(own)
 
     def close(self) -> None:
         """Nothing to do: other transports may share the connections, which go with the process group."""
@@ -166,9 +213,8 @@ def _leave(transport: TorchTransport) -> None:
         word = torch.zeros(1, dtype=torch.uint8)
         transport.deadline = GOODBYE
         try:
-            transport.wait(
-                transport.start(Phase(dict.fromkeys(peers, word), dict.fromkeys(peers, 1)), "goodbye")
-            )
+            goodbye = Phase.of(dict.fromkeys(peers, word), dict.fromkeys(peers, 1))
+            transport.wait(transport.start(goodbye, "goodbye"))
         except PeerError:
             return  # they are gone or busy; the sockets close with this process
     dist.destroy_process_group()

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,8 +18,8 @@ from gossamer._node.interrupts import SIGNALS
 from gossamer.errors import GossamerError
 from gossamer.lab.namespaces import NAMESPACES
 from gossamer.runs.folder import RunFolder
-from gossamer.runs.summary import mark_failed
 from gossamer.runs.training.stop import Stop
+from gossamer.runs.training.summarize import mark_failed
 
 
 class WorkerFailed(GossamerError):  # noqa: N818 - the words say it
@@ -34,7 +35,7 @@ def launch(
     stopped and WorkerFailed tells what it said. If this process dies, so do they.
     """
     Stop.clear(folder.path)
-    folder.write("summary.json", folder.summary() | {"status": "running", "error": None})
+    folder.write_summary(replace(folder.summary(), status="running", error=None))
     arguments = ["--resume"] if resume else []
     arguments += ["--at-step", str(at_step)] if at_step is not None else []
     ours, theirs = os.pipe()
@@ -110,8 +111,9 @@ def _outcome(folder: RunFolder, notes: list[dict[str, Any]], interrupts: int, co
         mark_failed(folder, "interrupted", "stopped at once, without a checkpoint of the last steps")
         return "interrupted"
     if not notes:
-        mark_failed(folder, "failed", f"the process that runs the workers has ended with code {code}")
-        raise WorkerFailed(folder.summary()["error"])
+        text = f"the process that runs the workers has ended with code {code}"
+        mark_failed(folder, "failed", text)
+        raise WorkerFailed(text)
     # The one that failed by itself tells more than those that lost it, or were ended for it.
     first = min(notes, key=lambda note: (note.get("consequence", False), note.get("killed", False)))
     if first.get("diverged"):

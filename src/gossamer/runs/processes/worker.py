@@ -8,10 +8,11 @@ from gossamer.lab.namespaces import LAB
 from gossamer.runs.config import Config
 from gossamer.runs.folder import RunFolder
 from gossamer.runs.loggers.loggers import make_loggers
-from gossamer.runs.summary import description, results
+from gossamer.runs.summary import Summary
 from gossamer.runs.training.local_workers import OneWorker
 from gossamer.runs.training.loop import Logger, Loop
 from gossamer.runs.training.stop import Stop, margin
+from gossamer.runs.training.summarize import description, results
 from gossamer.runs.training.timetable import Timetable
 from gossamer.tasks import Sampler, Task
 from gossamer.transport import Transport
@@ -27,8 +28,8 @@ def train_worker(
     loggers: tuple[str, ...] = (),
     command: str = "",
     transport: Transport | None = None,
-) -> str:
-    """Train as one of the run's workers; return how it ended."""
+) -> Summary:
+    """Train as one of the run's workers; return what came out."""
     stop = Stop(folder.path, margin(config))
     with stop.listening():
         task = config.make_task()
@@ -38,18 +39,18 @@ def train_worker(
         loop = Loop(here, config, Timetable.of(config, sampler), folder)
         if resume:
             loop.resume(at_step)
-        known = description(loop, task, sampler) | {"clock": "measured", "network": os.environ.get(LAB)}
+        known = description(loop, task, sampler, "measured", os.environ.get(LAB))
         told: list[Logger] = []
         if rank == 0:
-            folder.write("summary.json", known)
+            folder.write_summary(known)
             told = make_loggers(loggers, folder.path, config, task)
         status = loop.run(told, stop.at)
-        known |= results(loop, known["parameters"], status)
+        known = results(known, loop, status)
         if rank == 0:
-            folder.write("summary.json", known)
+            folder.write_summary(known)
             Stop.clear(folder.path)
         here.optimizer.close()
-    return status
+    return known
 
 
 def make_sampler(config: Config, task: Task) -> Sampler:

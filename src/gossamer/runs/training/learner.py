@@ -123,12 +123,18 @@ def checked_metrics(metrics: Any, task: Task) -> dict[str, float]:  # noqa: ANN4
 
 def seed_everything(seed: int) -> None:
     """Seed the global generators that a user's model or data may draw from."""
-    if torch.accelerator.is_available():
+    if _has_accelerator():
         torch.manual_seed(seed)
     else:  # the same for the CPU alone; the other one writes down a stack trace for every absent device
         torch.default_generator.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
+
+
+def _has_accelerator() -> bool:
+    if hasattr(torch, "accelerator"):  # since torch 2.6
+        return torch.accelerator.is_available()
+    return torch.cuda.is_available() or torch.backends.mps.is_available() or torch.xpu.is_available()
 
 
 @contextmanager

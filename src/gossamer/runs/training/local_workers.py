@@ -77,7 +77,9 @@ class LocalWorkers(ABC):
     def means(self, vectors: Sequence[Tensor]) -> list[Tensor]:
         """Average one vector per worker over all workers; return one copy per worker here."""
         totals = [as_accumulator(v) for v in vectors]
-        rounds = [all_mean(s.rank, self.n, total) for s, total in zip(self.learners, totals, strict=True)]
+        rounds = [
+            all_mean(s.rank, range(self.n), total) for s, total in zip(self.learners, totals, strict=True)
+        ]
         self._drive(rounds, "average of all workers")
         return [total.to(v.dtype) for total, v in zip(totals, vectors, strict=True)]
 
@@ -87,7 +89,9 @@ class LocalWorkers(ABC):
         for learner, table, row in zip(self.learners, tables, rows, strict=True):
             table[learner.rank] = torch.tensor(row, dtype=torch.float64)
         pairs = zip(self.learners, tables, strict=True)
-        self._drive([all_gather(s.rank, self.n, list(table)) for s, table in pairs], "numbers of all workers")
+        self._drive(
+            [all_gather(s.rank, range(self.n), list(table)) for s, table in pairs], "numbers of all workers"
+        )
         return tables[0].tolist()
 
     def first_error(self, complaints: Sequence[str]) -> str:
@@ -97,7 +101,7 @@ class LocalWorkers(ABC):
             encoded = complaint.encode()[:COMPLAINT]
             text[: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8)
         pairs = zip(self.learners, texts, strict=True)
-        self._drive([first_error(s.rank, self.n, text) for s, text in pairs], "complaints")
+        self._drive([first_error(s.rank, range(self.n), text) for s, text in pairs], "complaints")
         return bytes(texts[0].tolist()).rstrip(b"\0").decode(errors="replace")
 
 
@@ -185,7 +189,7 @@ class AllWorkers(LocalWorkers):
         self.sent_evaluating, self.sent_besides = [0] * self.n, [0] * self.n
         self._losses: list[float] = []
         self._lr = config.lr
-        self._clock, self._compute, self._overlap = clock, compute, config.overlap
+        self._clock, self._compute = clock, compute
 
     @property
     def algorithm(self) -> Algorithm:
@@ -201,8 +205,8 @@ class AllWorkers(LocalWorkers):
         compute = self._compute if self._compute is not None else (time.perf_counter() - began) / self.n
         for of_all in phases:
             for sent, phase in zip(self.sent, of_all, strict=True):
-                sent.update({peer: message.numel() for peer, message in phase.send.items()})
-        self.seconds += compute if self._clock is None else self._time_passed(self._clock, phases, compute)
+                sent.update(phase.sent())
+        self.seconds += self._time_passed(phases, compute, step)
         return self._losses
 
     def drive(self, rounds: list[Round], name: str) -> list[int]:
@@ -231,11 +235,13 @@ class AllWorkers(LocalWorkers):
         if self._clock is not None:
             self._clock.load_state(state["clock"])
 
-    def _time_passed(self, clock: Clock, phases: list[Sequence[Phase]], compute: float) -> float:
-        """Return how long the network makes a step."""
-        before = clock.now
-        clock.step(phases, compute, overlap=self._overlap)
-        return clock.now - before
+    def _time_passed(self, phases: list[Sequence[Phase]], compute: float, step: int) -> float:
+        """Return how long a step takes: its computing, or what the network makes of it."""
+        if self._clock is None:
+            return compute
+        before = self._clock.now
+        self._clock.step(phases, compute, step, self.simulation.nodes[0].cadence)
+        return self._clock.now - before
 
     def _gradient(self, rank: int, parameters: dict[str, Any], step: int) -> None:
         self._losses.append(self.learners[rank].backward(step, self._lr))

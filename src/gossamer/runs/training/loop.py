@@ -188,7 +188,9 @@ class Loop:
             offer[: len(own)] = torch.tensor(own[:CANDIDATES], dtype=torch.int64)
             offers.append(offer)
         pairs = zip(self.here.learners, offers, strict=True)
-        self.here.drive([broadcast(s.rank, self.here.n, offer) for s, offer in pairs], "steps to go on from")
+        self.here.drive(
+            [broadcast(s.rank, range(self.here.n), offer) for s, offer in pairs], "steps to go on from"
+        )
         steps = [int(step) for step in offers[0]]
         table = self.here.gathered([[float(step in mine) for step in steps] for mine in held])
         return [step for i, step in enumerate(steps) if step >= 0 and all(row[i] for row in table)]

@@ -1,0 +1,31 @@
+"""Docstrings are plain text: show their names in backticks as code, and |x| as it stands."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sphinx.application import Sphinx
+
+CODE = re.compile(r"(``[^`]+``|(?<![`:\w])`[^`\n]+`(?![`_]))")
+
+
+def as_written(line: str) -> str:
+    """Return a line for Sphinx: single backticks doubled, bars of norms escaped outside of code."""
+    if line.lstrip().startswith((">>>", "...")):
+        return line
+    pieces = CODE.split(line)
+    pieces[0::2] = [piece.replace("|", r"\|") for piece in pieces[0::2]]
+    pieces[1::2] = [f"``{piece.strip('`')}``" for piece in pieces[1::2]]
+    return "".join(pieces)
+
+
+def prepare(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Change a docstring in place."""
+    lines[:] = [as_written(line) for line in lines]
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Let Sphinx know."""
+    app.connect("autodoc-process-docstring", prepare)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,55 @@
+"""From what people type to a compressor, and how to add one to what they can type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from gossamer._registry import admitted_class
+from gossamer.compress.base import Compressor
+from gossamer.compress.names import NAMES, spelt
+
+Kind = TypeVar("Kind", bound=type[Compressor])
+
+
+def register(kind: Kind) -> Kind:
+    """Let a compressor be named in this process, as its `examples` say; can decorate a class.
+
+    A package that others install has entry points of the group gossamer.compressors in place of it: those are
+    also known to the command line and to its worker processes.
+    """
+    NAMES.add(kind)
+    return kind
+
+
+def admit(thing: object) -> type[Compressor]:
+    """Return a compressor's class that can be named."""
+    return admitted_class(thing, Compressor)  # type: ignore[type-abstract]  # one of its kinds
+
+
+def make(spec: str | Compressor) -> Compressor:
+    """Return the compressor behind a text; a compressor passes through.
+
+    "identity", "fp16", "bf16", "fp8", "int8", "sign", "topk:0.01" or "topk:1%", "topk:0.01:fp16",
+    "randomk:0.1", "randomk:0.1:scaled", "randomk:0.1:qsgd:4", "qsgd:4", "qsgd:4:contraction",
+    "lowrank:2".
+    """
+    if isinstance(spec, Compressor):
+        return spec
+    if not isinstance(spec, str):
+        raise ValueError(
+            f"a compressor is a text such as 'topk:0.01' or an object such as TopK(0.01), not {spec!r}"
+        )
+    written, *options = spec.strip().lower().split(":")
+    name, kind = NAMES.find(spelt(written))
+    try:
+        return kind.from_spec(name, options)
+    except ValueError as error:
+        raise ValueError(f"compressor '{spec}': {error}") from error
+
+
+def first(options: Sequence[str], what: str) -> str:
+    """Return the option that must be there."""
+    if not options or not options[0]:
+        raise ValueError(f"give {what}")
+    return options[0]
