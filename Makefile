@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export OMP_NUM_THREADS = 1
 unexport PYTHONDONTWRITEBYTECODE  # with it, every process would compile torch anew
 
-.PHONY: demo test test-oldest dist quick everywhere study lint clean
+.PHONY: demo test test-oldest dist docs quick everywhere study lint clean
 demo: $(VENV)/demo.done
 	rm -rf runs/demo
 	$(BIN)/gossamer train --task digits --workers 8 --algorithm choco --compressor topk:0.01 --epochs 30 --out runs/demo
@@ -41,6 +41,13 @@ $(VENV)-oldest/test.done: constraints-oldest.txt pyproject.toml
 # A wheel and an sdist in dist/, each installed in a new environment and used from there.
 dist: $(VENV)/test.done
 	$(BIN)/python -m tests.packages
+
+# The site, in build/docs: a link, a name or a formula that leads nowhere is an error, and so is a page that
+# would load something from the internet. Made anew each time, so that nothing is left of removed pages.
+docs: $(VENV)/docs.done
+	rm -rf build/docs
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --nitpicky --keep-going --quiet \
+		--doctree-dir build/doctrees --fresh-env docs build/docs
 
 study: $(VENV)/test.done
 	$(BIN)/python -m pytest -m study

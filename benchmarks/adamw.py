@@ -1,7 +1,7 @@
 """AdamW with gossip beside AdamW with DDP: the same GPT, batches and hyper-parameters, a text by characters.
 
     python -m benchmarks.adamw tinyshakespeare.txt            several minutes; goes on where it was stopped
-    python -m benchmarks.adamw_page                           put the table into README.md
+    python -m benchmarks.adamw_page                           put the table into docs/from_ddp.md
 
 Four workers on a ring, simulated. All-reduce stands for DDP: every AdamW steps with the average gradient.
 With gossip it steps with that of its own batch. The hyper-parameters are a DDP script's, for all methods.
@@ -27,7 +27,7 @@ from torch.optim import AdamW, Optimizer
 
 import gossamer
 from benchmarks.adamw_page import results_table
-from benchmarks.record import RESULTS, Lines, write
+from benchmarks.record import Lines, raw_lines, write
 from gossamer._random import generator
 from gossamer.tasks.files import read_bytes, windows
 from gossamer.tasks.models import GPT
@@ -41,6 +41,7 @@ METHODS: dict[str, tuple[int, str, str | None]] = {  # workers, algorithm, compr
     "PowerGossip, rank 1": (WORKERS, "powergossip:1", None),
     "one worker alone": (1, "dpsgd", None),
 }
+QUOTED = ("key", "validation loss", "bytes a worker", "gamma", "commit")  # of a run's line
 
 
 class Text:
@@ -124,15 +125,18 @@ def main() -> None:
     parser.add_argument("text", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--cache", type=Path, default=RESULTS / "adamw_runs.jsonl")
+    parser.add_argument("--cache", type=Path, default=raw_lines("adamw"))
     given = parser.parse_args()
-    text, cache, key = Text(given.text), Lines(given.cache), "{}|seed {}".format
+    text, cache, key = Text(given.text), Lines("adamw", given.cache), "{}|seed {}".format
     missing = [(m, seed) for seed in given.seeds for m in METHODS if key(m, seed) not in cache.lines]
     with ProcessPoolExecutor(given.processes, multiprocessing.get_context("spawn")) as pool:
         jobs = {pool.submit(train, text, job): job for job in missing}
         for done in as_completed(jobs):
             cache.add({"key": key(*jobs[done]), **done.result()})
-    methods = {method: [cache.lines[key(method, seed)] for seed in given.seeds] for method in METHODS}
+    methods = {
+        method: [{name: cache.lines[key(method, seed)][name] for name in QUOTED} for seed in given.seeds]
+        for method in METHODS
+    }
     known = {
         "text": {"name": given.text.name, "sha256": hashlib.sha256(given.text.read_bytes()).hexdigest()},
         "parameters": sum(p.numel() for p in GPT(text.characters, BLOCK).parameters()),
@@ -142,7 +146,7 @@ def main() -> None:
         "schedule": f"{WARMUP} steps of warm-up, then half a cosine down to {LAST:g} of lr",
         "methods": methods,
     }
-    write("adamw", known)
+    write("adamw", known, cache)
     print(results_table(methods))
 
 

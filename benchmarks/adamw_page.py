@@ -1,4 +1,4 @@
-"""Put what DDP's hyper-parameters give into README.md: with SGD and with AdamW.
+"""Put what DDP's hyper-parameters give into docs/from_ddp.md: with SGD and with AdamW.
 
     python -m benchmarks.adamw_page
 
@@ -7,34 +7,30 @@ SGD's curves are those of benchmarks.slow_networks at the same learning rates, A
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
 from benchmarks.pages import fill, number, table
-from benchmarks.record import RESULTS, ROOT, Lines
+from benchmarks.record import ROOT, read
+from benchmarks.slow_networks.plan import EARLY_AT, EARLY_OF
 
-README = ROOT / "README.md"
-STEP = 100
-CURVES = (("CNN", "0.03"), ("CNN", "0.1"), ("wide MLP", "0.03"))  # task and learning rate
-METHODS = ("DDP", "D-PSGD", "CHOCO, sign", "PowerGossip, rank 2", "CHOCO, top 1 %")
+PAGE = ROOT / "docs" / "from_ddp.md"
 
 
-def readme(text: str, adamw: Mapping[str, Any], curves: Mapping[str, Any]) -> str:
-    """Return README with the tables of these results."""
-    return fill(fill(text, "adamw", results_table(adamw["methods"])), "sgd", sgd_table(curves))
+def page(text: str, adamw: Mapping[str, Any], slow_networks: Mapping[str, Any]) -> str:
+    """Return the page with the tables of these records."""
+    text = fill(text, "adamw", results_table(adamw["results"]["methods"]))
+    return fill(text, "sgd", sgd_table(slow_networks["results"]["early"]))
 
 
-def sgd_table(curves: Mapping[str, Any]) -> str:
-    """Return the accuracy of the average model after STEP steps, a row a method."""
-
-    def accuracy(task: str, method: str, lr: str) -> float:
-        points = curves[f"curve|{task}|{method}|{lr}"]["curve"]
-        return next(float(point["metric"]) for point in points if point["step"] == STEP)
-
-    lines = [[m, *(f"{accuracy(task, m, lr):.1%}" for task, lr in CURVES)] for m in METHODS]
-    return table(["", *(f"{task}, lr {lr}" for task, lr in CURVES)], lines)
+def sgd_table(early: Mapping[str, Mapping[str, float]]) -> str:
+    """Return the accuracy of the average model after some steps, a row a method."""
+    lines = [
+        [method, *(f"{early[f'curve|{task}|{method}|{lr}']['metric']:.1%}" for task, lr in EARLY_AT)]
+        for method in EARLY_OF
+    ]
+    return table(["", *(f"{task}, lr {lr}" for task, lr in EARLY_AT)], lines)
 
 
 def results_table(methods: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
@@ -54,13 +50,8 @@ def results_table(methods: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 def main() -> None:
-    README.write_text(readme(README.read_text(encoding="utf-8"), *results()), encoding="utf-8")
-
-
-def results() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return what was measured with AdamW, and the lines of SGD's curves."""
-    adamw = json.loads((RESULTS / "adamw.json").read_text())["results"]
-    return adamw, Lines(RESULTS / "slow_networks_runs.jsonl").lines
+    filled = page(PAGE.read_text(encoding="utf-8"), read("adamw"), read("slow_networks"))
+    PAGE.write_text(filled, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import argparse
 import json
 import multiprocessing
 import statistics
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from typing import Any
 import torch
 
 import gossamer
-from benchmarks.record import RESULTS, Lines, found_gamma, write
+from benchmarks.record import Lines, NotMeasured, found_gamma, raw_lines, write
 from gossamer.runs import Config, simulate
 
 LR_GRID = (0.01, 0.03, 0.1)
@@ -212,17 +213,26 @@ def _runs(cache: Cache, jobs: list[Job]) -> Work:
         yield job.key, job.config(cache.lines[gamma_key(job.setting, job.method)]["gamma"])
 
 
+def table(cache: Cache, setting: str, partition: str) -> dict[str, Any]:
+    """Return a table: what was trained, and a row a method."""
+    return {
+        "setting": SETTINGS[setting].title,
+        "partition": partition,
+        "config": json.loads(SETTINGS[setting].config.to_json()),
+        "rows": [row(cache, setting, partition, method) for method in SETTINGS[setting].methods],
+    }
+
+
 def row(cache: Cache, setting: str, partition: str, method: Method) -> dict[str, Any]:
     """Return a row of a table."""
-    grid = [Job(setting, partition, method, 0, lr) for lr in LR_GRID]
+    first = Job(setting, partition, method, 0, LR_GRID[0])
     best = cache.best_lr(setting, partition, method)
     found = {
         "algorithm": method[0],
         "compressor": method[1],
         "gamma": cache.lines[gamma_key(setting, method)]["gamma"],
         "lr": best,
-        "diverged with lr": [job.lr for job in grid if cache.score(job) is None],
-        "bytes a worker and step": _bytes(cache.lines[grid[0].key]),
+        "bytes a worker and step": _bytes(cache.lines[first.key]),
     }
     if best is None:
         return found | {"scores": [], "mean": None}
@@ -234,8 +244,6 @@ def row(cache: Cache, setting: str, partition: str, method: Method) -> dict[str,
         "scores": scores,
         "mean": statistics.mean(score for score in scores if score is not None),
         "spread": statistics.pstdev(score for score in scores if score is not None),
-        "local mean": statistics.mean(line["local_mean"][line["metric"]] for line in lines),
-        "consensus distance": statistics.mean(line["consensus_distance"] for line in lines),
         "bytes a worker and step": _bytes(lines[0]),
     }
 
@@ -249,26 +257,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cache", type=Path, default=RESULTS / "choco_table_runs.jsonl")
+    parser.add_argument("--cache", type=Path, default=raw_lines("choco_table"))
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="compute nothing")
     arguments = parser.parse_args()
     prepare()
-    cache = Cache(arguments.cache)
+    cache = Cache("choco_table", arguments.cache)
     tables = [(name, partition) for name in arguments.settings for partition in SETTINGS[name].partitions]
     if not arguments.write:
         compute(cache, tables, arguments.processes)
-    results = [
-        {
-            "setting": SETTINGS[name].title,
-            "partition": partition,
-            "config": json.loads(SETTINGS[name].config.to_json()),
-            "rows": [row(cache, name, partition, method) for method in SETTINGS[name].methods],
-        }
-        for name, partition in tables
-    ]
-    print(write("choco_table", {"lr grid": LR_GRID, "seeds": SEEDS, "tables": results}))
+    try:
+        results = [table(cache, name, partition) for name, partition in tables]
+    except NotMeasured as error:
+        sys.exit(f"results are not written: {error}")
+    print(write("choco_table", {"lr grid": LR_GRID, "seeds": SEEDS, "tables": results}, cache))
 
 
 if __name__ == "__main__":

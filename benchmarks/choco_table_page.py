@@ -7,14 +7,13 @@ The page's text is written by hand; what stands between its markers is written h
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.choco_table import LOSSY
-from benchmarks.pages import fill, table
-from benchmarks.record import RESULTS, ROOT
+from benchmarks.pages import fill, raw_lines, table
+from benchmarks.record import ROOT, read
 
 PAGE = ROOT / "docs" / "choco_table.md"
 UNSCALED = re.compile(r":(contraction|scaled)$")
@@ -26,7 +25,7 @@ def page(text: str, record: dict[str, Any]) -> str:
     for place, found in enumerate(record["results"]["tables"]):
         body = _whole(found) if _is_whole(found) else _listed(found["rows"], found)
         text = fill(text, f"table {place}", body)
-    return text
+    return fill(text, "raw lines", raw_lines(record))
 
 
 def _is_whole(found: dict[str, Any]) -> bool:
@@ -79,8 +78,7 @@ def _sizes(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    record = json.loads((RESULTS / "choco_table.json").read_text())
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), record), encoding="utf-8")
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), read("choco_table")), encoding="utf-8")
 
 
 if __name__ == "__main__":

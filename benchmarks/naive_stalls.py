@@ -1,6 +1,7 @@
 """Why differences are compressed and not models: the naive way stalls, DCD and CHOCO do not.
 
     python -m benchmarks.naive_stalls
+    python -m benchmarks.naive_stalls --draw    only draw what has been computed
 
 Eight workers on a ring solve one consistent least-squares problem, of which each holds a part, with
 4-bit QSGD. Writes docs/results/naive_stalls.json and docs/figures/naive_stalls.png.
@@ -8,15 +9,16 @@ Eight workers on a ring solve one consistent least-squares problem, of which eac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import argparse
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import matplotlib as mpl
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 import gossamer
-from benchmarks.record import FIGURES, write
+from benchmarks.record import FIGURES, read, write
 from gossamer.algorithms import DCD, DPSGD, Algorithm, Choco, NaiveQuantized
 from gossamer.compress import QSGD
 
@@ -35,7 +37,8 @@ def problem() -> tuple[Tensor, Callable[[int, dict[str, Tensor], int], dict[str,
     return solution, gradient
 
 
-def main() -> None:
+def compute() -> dict[str, Any]:
+    """Return every method's distance to the solution, round after round."""
     solution, gradient = problem()
     quantizer = QSGD(4, bucket=D)
     contraction = QSGD(4, bucket=D, scale="contraction")
@@ -45,7 +48,7 @@ def main() -> None:
         "DCD, 4 bits": DCD(quantizer),
         "CHOCO, 4 bits": Choco(contraction),
     }
-    results: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, algorithm in methods.items():
         run = gossamer.Simulation(
             {"x": torch.zeros(D, dtype=torch.float64)},
@@ -58,21 +61,19 @@ def main() -> None:
         for _ in range(ROUNDS // EVERY):
             run.run(EVERY)
             errors.append(float(((run.x - solution).square().sum(1).mean() / solution.square().sum()).sqrt()))
-        results[name] = {"relative error": errors, "bytes a worker and round": run.bytes_sent[0] // ROUNDS}
+        found[name] = {"relative error": errors}
         print(
             f"{name:28} {errors[-1]:.1e} after {ROUNDS} rounds, {run.bytes_sent[0] // ROUNDS} bytes a round"
         )
-    write("naive_stalls", {"rounds": list(range(EVERY, ROUNDS + 1, EVERY)), "methods": results})
-    plot(results)
+    return {"rounds": list(range(EVERY, ROUNDS + 1, EVERY)), "methods": found}
 
 
-def plot(results: dict[str, Any]) -> None:
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415 - the backend comes first
-
-    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    for (name, result), style in zip(results.items(), ("-", "-", "--", "-"), strict=True):
-        axes.semilogy(range(EVERY, ROUNDS + 1, EVERY), result["relative error"], style, label=name)
+def draw(results: Mapping[str, Any]) -> None:
+    """Draw the distances over the rounds."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for (name, found), style in zip(results["methods"].items(), ("-", "-", "--", "-"), strict=True):
+        axes.semilogy(results["rounds"], found["relative error"], style, label=name)
     axes.set_xlabel("round")
     axes.set_ylabel("distance to the solution, relative")
     axes.set_title("Compressed models stall, compressed differences do not")
@@ -80,6 +81,16 @@ def plot(results: dict[str, Any]) -> None:
     axes.legend()
     FIGURES.mkdir(parents=True, exist_ok=True)
     figure.savefig(FIGURES / "naive_stalls.png", dpi=150)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--draw", action="store_true", help="compute nothing")
+    if not parser.parse_args().draw:
+        write("naive_stalls", compute())
+    draw(read("naive_stalls")["results"])
 
 
 if __name__ == "__main__":

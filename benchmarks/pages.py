@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 def fill(text: str, name: str, body: str) -> str:
@@ -28,3 +29,10 @@ def number(x: float | None, digits: int = 3) -> str:
     if abs(x) >= 10**digits or x == int(x):
         return f"{x:.0f}"
     return f"{x:#.{digits}g}".rstrip(".")
+
+
+def raw_lines(record: Mapping[str, Any]) -> str:
+    """Return a sentence that says where the measurements behind a record are."""
+    raw = record["raw lines"]
+    where = f"in the repository's history at commit\n`{raw['commit']}`" if "commit" in raw else "not kept here"
+    return f"Every measurement behind it is a line of `{raw['path']}`, {where},\nsha256 `{raw['sha256']}`."

@@ -29,12 +29,24 @@ suppress_warnings = ["misc.highlighting_failure"]  # "hex" blocks name a test's 
 nitpicky = True  # a name in the API that leads nowhere is an error; other projects' pages are not at hand
 nitpick_ignore_regex = [
     (r"py:.*", r"(collections|contextlib|networkx|numpy|os|pathlib|subprocess|threading|torch)\..*"),
-    (r"py:class", r"nx\.Graph|Parameter|Optimizer|RawPolicy|Format"),  # as they are imported, and aliases
+    (r"py:class", r"nx\.Graph|Parameter|Optimizer|Format"),  # as they are imported, and an alias
+    (r"py:class", r"gossamer\.\w+\.specs\.(Function|Kind)"),  # type variables: what goes in comes out
 ]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
+autodoc_type_aliases = {  # shown by these names, with an entry of their own, not as what they stand for
+    "Batch": "~gossamer.tasks.Batch",
+    "Gamma": "~gossamer.algorithms.Gamma",
+    "Inbox": "~gossamer.rounds.Inbox",
+    "Order": "~gossamer.algorithms.Order",
+    "RawPolicy": "~gossamer.compress.RawPolicy",
+    "Round": "~gossamer.rounds.Round",
+    "Rows": "int | tuple[int, int] | None",
+    "StepsAndPhases": "~gossamer.rounds.StepsAndPhases",
+    "Weights": "~gossamer.topology.Weights",
+}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False

@@ -16,7 +16,7 @@ from gossamer.algorithms import (
     NaiveQuantized,
     PowerGossip,
 )
-from gossamer.compress import QSGD, Cast, Compressor, Identity, LowRank, RandomK, Sign, TopK
+from gossamer.compress import QSGD, Cast, Compressor, Identity, LowRank, RandomK, Sign, Split, TopK
 from gossamer.errors import TheoryWarning
 
 COMPRESSORS: dict[str, Compressor] = {
@@ -46,6 +46,7 @@ COMPRESSORS: dict[str, Compressor] = {
     "qsgd-contraction": QSGD(3, bucket=32, scale="contraction"),
     "lowrank-1": LowRank(1),
     "lowrank-2": LowRank(2, iterations=2),
+    "split": Split({"bias": Cast("fp16"), "conv*": RandomK(0.5), "*": TopK(0.25)}),
 }
 
 

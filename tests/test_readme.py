@@ -1,4 +1,4 @@
-"""What the README says is true: its code runs, its commands exist, its figures are the measured ones."""
+"""README and docs tell the truth: their code runs, their commands exist, their figures were measured."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ from tests.processes import torchrun
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
-def test_python_blocks_run(code):
+def blocks(language: str, text: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.parametrize("code", blocks("python", PAGES["simulation"]))
+def test_the_simulations_run(code):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         env=ENVIRONMENT,
@@ -35,9 +40,37 @@ def test_python_blocks_run(code):
     assert float(done.stdout.split()[-1].strip("tensor()")) < 0.3
 
 
+def test_python_blocks_are_run_somewhere():
+    """A block that no test runs is marked as `py`."""
+    found = {name: len(blocks("python", text)) for name, text in {**PAGES, "README": README}.items()}
+    assert {name: count for name, count in found.items() if count} == {"simulation": 2, "start": 1}
+
+
+def test_the_first_loop_learns_alone_and_the_second_with_others(tmp_path):
+    """docs/start.md: a plain script, and the same one on four processes."""
+    (alone,) = blocks("python", PAGES["start"])
+    together = (ROOT / "examples" / "spirals.py").read_text(encoding="utf-8")
+    kept = [line for line in together.splitlines() if "# new" not in line]
+    lost = [line for line in alone.splitlines() if line not in kept and "manual_seed(0)" not in line]
+    assert not [line for line in lost if line.strip() and "accuracy" not in line], "all else is marked as new"
+    (tmp_path / "alone.py").write_text(alone)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(tmp_path / "alone.py")],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    printed = [done.stdout, torchrun(ROOT / "examples" / "spirals.py", tmp_path, n=4)]
+    for text in printed:
+        assert float(re.findall(r"accuracy ([\d.]+)", text)[-1]) > 0.8  # guessing gives 0.5
+
+
 def test_the_loop_that_saves_on_ctrl_c(tmp_path):
     """One of two workers is interrupted; both save after the same step."""
-    (loop,) = re.findall(r"```py\n(.*?)```", README, re.DOTALL)
+    (loop,) = blocks("py", PAGES["from_ddp"])
     before = """
 import os, signal, torch, gossamer
 torch.manual_seed(0)
@@ -80,7 +113,7 @@ for sys.argv in json.loads(sys.argv[1]):
 
 @pytest.mark.timeout(1800)
 def test_the_commands_run(tmp_path):
-    commands = re.findall(r"^gossamer [^#\n]+", README, re.MULTILINE)
+    commands = re.findall(r"^gossamer [^#\n]+", PAGES["command_line"], re.MULTILINE)
     assert {command.split()[1] for command in commands} >= {
         "train",
         "simulate",
@@ -118,7 +151,9 @@ def test_make_targets_exist():
 
 def test_message_sizes_are_the_measured_ones():
     measured = json.loads((ROOT / "docs/results/message_sizes.json").read_text())["results"]["message bytes"]
-    rows = re.findall(r"^\| `([\w:.]+)`[^|]*\|[^|]*\| ([\d ]+) \| 1(?:/(\d+))? \|", README, re.MULTILINE)
+    rows = re.findall(
+        r"^\| `([\w:.]+)`[^|]*\|[^|]*\| ([\d ]+) \| 1(?:/(\d+))? \|", PAGES["compressors"], re.MULTILINE
+    )
     assert len(rows) == 10
     for text, size, part in rows:
         found = measured[text]

@@ -216,5 +216,5 @@ def test_a_stranger_has_no_place():
 
 
 def test_an_unknown_memory():
-    with pytest.raises(ValueError, match="'sum', or 'replicas'"):
+    with pytest.raises(ValueError, match="'sum' or 'replicas'"):
         Choco(C8, memory="all")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -10,12 +11,22 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.writers.html5 import HTML5Translator
 
+# docutils puts the index of a letter with a hat, x^_i, under the letter and not beside it
+UNDER_A_HAT = re.compile(
+    r'<munderover>\s*(<mi>[^<]*</mi>)\s*((?:(?!munderover).)*?)\s*(<mo stretchy="false">.</mo>)\s*</munderover>',
+    re.DOTALL,
+)
+BESIDE_IT = r'<msub><mover accent="true">\1\3</mover>\2</msub>'
+
 
 def _convert(node: nodes.Node, *, as_block: bool) -> str:
     try:
-        return tex2mathml(node.astext(), as_block=as_block)
+        drawn = UNDER_A_HAT.sub(BESIDE_IT, tex2mathml(node.astext(), as_block=as_block))
     except Exception as error:
         raise ExtensionError(f"the formula {node.astext()!r} cannot be drawn: {error}") from error
+    if re.search(r"<munderover>\s*<mi>", drawn):
+        raise ExtensionError(f"the formula {node.astext()!r} would have an index under a letter")
+    return drawn
 
 
 def visit_inline(self: HTML5Translator, node: nodes.math) -> None:

@@ -1,4 +1,4 @@
-"""What every compressor promises, measured; and which tensors ride raw."""
+"""What every compressor promises, measured; and which tensors are sent raw."""
 
 import pickle
 from dataclasses import replace
@@ -276,9 +276,9 @@ def test_auto_pays_two_percent_for_raw_vectors_and_no_more(compressor):
     for size in (1, 5, 20, 100, 1000):
         layout = Layout(("weight", "bias"), ((100, 200), (size,)))
         never, vectors = (replace(compressor, raw=p).nbytes(layout) - 16 for p in ("never", "vectors"))
-        rides_raw = vectors <= 1.02 * never
-        assert compressor.nbytes(layout) - 16 == (vectors if rides_raw else never)
-        chosen.add(rides_raw)
+        is_raw = vectors <= 1.02 * never
+        assert compressor.nbytes(layout) - 16 == (vectors if is_raw else never)
+        chosen.add(is_raw)
     assert True in chosen
 
 

@@ -249,8 +249,8 @@ def group_after_the_wrap(rank: int, n: int, port: int) -> str:
     return "went on"
 
 
-def test_a_process_group_made_after_the_wrap_is_refused_by_torch_and_the_readme_tells_the_order():
+def test_a_process_group_made_after_the_wrap_is_refused_by_torch_and_the_page_tells_the_order():
     for error in run_processes(2, group_after_the_wrap, free_port(), group=False):
         assert "initialize the default process group twice" in str(error), error
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    assert "calls `init_process_group` itself, let it do so before" in " ".join(readme.split())
+    page = (Path(__file__).parents[2] / "docs" / "from_ddp.md").read_text()
+    assert "calls `init_process_group` itself, let it do so before" in " ".join(page.split())

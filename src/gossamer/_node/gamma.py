@@ -59,7 +59,8 @@ def tune_gamma(
     """Return the consensus step size that averages random vectors best on this graph.
 
     The way of CHOCO-SGD's authors: gossip alone, N(0, 1) vectors, the real W and the real
-    compressor, a logarithmic grid from 1 down to 0.001. Deterministic in its arguments.
+    compressor, a logarithmic grid from 1 down to 0.001. Deterministic in its arguments. A `Split` gets the
+    smallest that one of its compressors needs.
 
     Args:
         algorithm: One with a gamma: `Choco` or `DeepSqueeze`.
@@ -85,8 +86,15 @@ def tune_gamma(
         raise ValueError(f"{type(algorithm).__name__} has no gamma to find")
     if topology.n == 1:
         return 1.0
-    best, worse = (float("inf"), CANDIDATES[-1]), 0
     compressor: Compressor = algorithm.compressor  # type: ignore[attr-defined]  # as all that gossip have
+    return min(_best(algorithm, own, topology, seed, list(shapes)) for own in compressor.alone())
+
+
+def _best(
+    algorithm: Algorithm, compressor: Compressor, topology: Topology | Schedule, seed: int, shapes: Shapes
+) -> float:
+    """Return the gamma for one compressor."""
+    best, worse = (float("inf"), CANDIDATES[-1]), 0
     shape, factor = _shape(compressor, shapes)
     for gamma in CANDIDATES:
         error = _gossip(algorithm, compressor, gamma, topology, seed, shape)
@@ -115,7 +123,7 @@ def _gossip(
     shape: tuple[int, int],
 ) -> float:
     """Return what is left of the disagreement after ROUNDS rounds, infinity if it grows."""
-    n, compressor = topology.n, replace(compressor, raw="never")  # what rides raw needs no gamma
+    n, compressor = topology.n, replace(compressor, raw="never")  # what is sent raw needs no gamma
     # Compression is per tensor, so one vector with a tensor for each worker is all workers at once.
     layout = Layout(tuple(f"worker {i}" for i in range(n)), (shape,) * n)
     x = torch.randn(layout.size, generator=generator(seed, "gamma")).view(n, -1)

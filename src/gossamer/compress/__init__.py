@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # so that type checkers know them; when the code runs, names.
     from gossamer.compress.sparse import TopK as TopK
     from gossamer.compress.specs import make as make
     from gossamer.compress.specs import register as register
+    from gossamer.compress.split import Split as Split
 
 _FOUND_IN = {
     "Compressor": "base",

@@ -1,8 +1,8 @@
 """What a compressor is: a flat vector with its layout becomes one message, and back.
 
 A compressor is a frozen dataclass. It treats every tensor of the layout by itself (its own
-scale, its own k) but writes one message. Tensors that the `raw` policy names ride along
-uncompressed, in front:
+scale, its own k) but writes one message. Tensors that the `raw` policy names are sent as they are,
+in front:
 
     header (16 bytes, see gossamer.compress.wire) | raw tensors, in layout order | the packed payload
 
@@ -14,15 +14,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Self, final
 
 import torch
 from torch import Tensor
 
 from gossamer._random import generator
-from gossamer.compress import wire
+from gossamer.compress import parts, wire
 from gossamer.compress.layout import Layout
-from gossamer.compress.raw import Parts, RawPolicy, parts_of
+from gossamer.compress.parts import Part
+from gossamer.compress.raw import RawPolicy, parts_of, require_policy
 from gossamer.errors import Diverged
 
 
@@ -39,6 +41,8 @@ class Compressor(ABC):
     examples: ClassVar[dict[str, str]] = {}  # what people may type, and what is then sent; none: no name
     size_matters: ClassVar[bool] = False  # how much it keeps of a matrix depends on the matrix's size
     contraction_option: ClassVar[str] = ""  # what makes it a contraction, where it is not one without
+    keeps_case: ClassVar[bool] = False  # capital letters of what follows its name are not made small
+    is_exact: ClassVar[bool] = False  # the payload is the entries themselves
     raw: RawPolicy = "auto"
 
     def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401 - whatever a class takes
@@ -90,6 +94,20 @@ class Compressor(ABC):
         """
         return self
 
+    def alone(self) -> tuple[Compressor, ...]:
+        """Return the compressors of which each treats tensors by itself: this one, unless it has others."""
+        return (self,)
+
+    def divide(self, layout: Layout) -> tuple[Part, ...]:
+        """Return the parts of a message in the order in which they stand in it."""
+        return parts_of(layout, self.raw, self)
+
+    @final
+    def parts(self, layout: Layout) -> tuple[Part, ...]:
+        """Return the same, remembered."""
+        require_policy(self.raw)
+        return _parts(self, layout)
+
     @final
     def encode(self, vector: Tensor, layout: Layout, rng: torch.Generator | None = None) -> Tensor:
         """Return the message for a vector, sealed. A random compressor draws from `rng`."""
@@ -105,30 +123,18 @@ class Compressor(ABC):
                 f"the layout has {layout.size} entries of {layout.dtype}, not {v.numel()} of {v.dtype}"
             )
         require_finite(v, layout)
-        loose, packed, _ = self._parts(layout)
-        sections = [loose.gather(v)] if loose.layout.size else []
-        if packed.layout.size:
-            sections += self.pack(packed.gather(v), packed.layout, rng or generator("unseeded"))
+        sections = parts.pack(self.parts(layout), v, rng or generator("unseeded"))
         # a copy of what is the vector itself: what is said must not change with it
         return wire.Message(self.code, [s.clone() if _same_memory(s, v) else s for s in sections])
 
     @final
     def add(self, into: Tensor, message: wire.Message | Tensor, layout: Layout, weight: float = 1.0) -> None:
         """Do into += weight * C(v) for the vector behind the message. `into` is flat."""
-        loose, packed, payload_nbytes = self._parts(layout)
         if isinstance(message, wire.Message):  # one's own
             payload = message.payload()
         else:
-            payload = wire.Reader([wire.unseal(message, self.code, wire.HEADER.size + payload_nbytes)])
-        raw_values = payload.values(loose.layout.size, layout.dtype) if loose.layout.size else None
-        if packed.whole and layout.size:
-            self.accumulate(into, payload, layout, weight)
-        elif packed.layout.size:
-            dense = torch.zeros(packed.layout.size, dtype=into.dtype, device=into.device)
-            self.accumulate(dense, payload, packed.layout, weight)
-            packed.add(into, dense, 1.0)
-        if raw_values is not None:  # last: a payload that makes no sense leaves `into` as it was
-            loose.add(into, raw_values, weight)
+            payload = wire.Reader([wire.unseal(message, self.code, self.nbytes(layout))])
+        parts.accumulate(self.parts(layout), into, payload, weight)
 
     @final
     def decode(self, message: Tensor, layout: Layout) -> Tensor:
@@ -140,10 +146,12 @@ class Compressor(ABC):
     @final
     def nbytes(self, layout: Layout) -> int:
         """Return the length of every message for this layout, header included."""
-        return wire.HEADER.size + self._parts(layout).nbytes
+        return wire.HEADER.size + parts.nbytes(self.parts(layout))
 
-    def _parts(self, layout: Layout) -> Parts:
-        return parts_of(layout, self.raw, self.payload_nbytes)
+
+@lru_cache(maxsize=1024)
+def _parts(compressor: Compressor, layout: Layout) -> tuple[Part, ...]:
+    return compressor.divide(layout)
 
 
 def _same_memory(a: Tensor, b: Tensor) -> bool:

@@ -13,13 +13,14 @@ from torch import Tensor
 from gossamer.compress.base import Compressor, require_few
 from gossamer.compress.blocks import by_tensor
 from gossamer.compress.layout import Layout
+from gossamer.compress.parts import Exact
 from gossamer.compress.wire import Reader
 
 Format = Literal["fp16", "bf16", "fp8", "int8"]
 
 
 @dataclass(frozen=True)
-class Identity(Compressor):
+class Identity(Exact, Compressor):
     """Sends the vector as it is. Payload: the entries in the layout's dtype, little-endian."""
 
     code: ClassVar[int] = 1
@@ -33,18 +34,6 @@ class Identity(Compressor):
     def delta(self, layout: Layout) -> float:
         """Nothing is lost."""
         return 1.0
-
-    def payload_nbytes(self, layout: Layout) -> int:
-        """Full precision."""
-        return layout.size * layout.dtype.itemsize
-
-    def pack(self, v: Tensor, layout: Layout, rng: torch.Generator) -> list[Tensor]:
-        """Return the vector."""
-        return [v]
-
-    def accumulate(self, into: Tensor, payload: Reader, layout: Layout, weight: float) -> None:
-        """Read the vector."""
-        into.add_(payload.values(layout.size, layout.dtype).to(into.device), alpha=weight)
 
 
 # dtype, the exponent its largest entry is scaled to, the largest relative rounding error

@@ -29,6 +29,7 @@ NAMES: Registry[type[Compressor]] = Registry(
         "topk": "gossamer.compress.sparse:TopK",
         "randomk": "gossamer.compress.sparse:RandomK",
         "lowrank": "gossamer.compress.lowrank:LowRank",
+        "split": "gossamer.compress.split:Split",
     },
     admit="gossamer.compress.specs:admit",
     spell=spelt,

@@ -35,7 +35,7 @@ class QSGD(Compressor):
     scale: Literal["unbiased", "contraction"] = "unbiased"
     code: ClassVar[int] = 6
     examples: ClassVar[dict[str, str]] = {
-        "qsgd:8": "8 bits an entry",
+        "qsgd:8": "8 bits per entry",
         "qsgd:4": "4 bits; 1 to 8 can be had",
         "qsgd:4:contraction": "the same, scaled down",
     }

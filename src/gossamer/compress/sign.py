@@ -28,7 +28,7 @@ class Sign(Compressor):
     """
 
     code: ClassVar[int] = 5
-    examples: ClassVar[dict[str, str]] = {"sign": "1 bit, a scale a tensor"}
+    examples: ClassVar[dict[str, str]] = {"sign": "1 bit, a scale per tensor"}
 
     @property
     def unbiased(self) -> bool:

@@ -32,7 +32,7 @@ def make(spec: str | Compressor) -> Compressor:
 
     "identity", "fp16", "bf16", "fp8", "int8", "sign", "topk:0.01" or "topk:1%", "topk:0.01:fp16",
     "randomk:0.1", "randomk:0.1:scaled", "randomk:0.1:qsgd:4", "qsgd:4", "qsgd:4:contraction",
-    "lowrank:2".
+    "lowrank:2", "split:*.bias=identity,*=topk:0.01".
     """
     if isinstance(spec, Compressor):
         return spec
@@ -40,8 +40,10 @@ def make(spec: str | Compressor) -> Compressor:
         raise ValueError(
             f"a compressor is a text such as 'topk:0.01' or an object such as TopK(0.01), not {spec!r}"
         )
-    written, *options = spec.strip().lower().split(":")
+    written, *options = spec.strip().split(":")
     name, kind = NAMES.find(spelt(written))
+    if not kind.keeps_case:
+        options = [option.lower() for option in options]
     try:
         return kind.from_spec(name, options)
     except ValueError as error:

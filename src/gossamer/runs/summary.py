@@ -45,6 +45,14 @@ class Summary:
 
     None stands for what is not known: a run that goes on has no result yet, and a folder that an older
     version has written lacks the fields that are newer than it.
+
+    Example:
+        >>> from gossamer.runs import Summary
+        >>> summary = Summary(metric="accuracy", average={"accuracy": 0.97}, bytes_sent=(10, 12))
+        >>> summary.reached
+        0.97
+        >>> Summary.from_json(summary.to_json()) == summary
+        True
     """
 
     status: str = "running"

@@ -1,4 +1,4 @@
-"""What `slow_networks` measures: the tasks, the networks and how often."""
+"""What is measured: the tasks, the networks and how often."""
 
 from __future__ import annotations
 
@@ -52,6 +52,11 @@ WHOLE = (
     "CHOCO, sign, late by 2, every 2 steps",
 )
 WHOLE_ON = "10 Mbit/s, 20 ms"
+
+# How good the average model is when it has learned for a while as a DDP script would: docs/from_ddp.md.
+EARLY = 100  # steps
+EARLY_AT = (("CNN", 0.03), ("CNN", 0.1), ("wide MLP", 0.03))  # learning rates
+EARLY_OF = ("DDP", "D-PSGD", "CHOCO, sign", "PowerGossip, rank 2", "CHOCO, top 1 %")
 
 
 @dataclass(frozen=True)

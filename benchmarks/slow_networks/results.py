@@ -1,4 +1,4 @@
-"""What the measurements of `slow_networks` amount to."""
+"""What the measurements amount to: what the pages show, and no more."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from typing import Any
 from benchmarks.peers.methods import ALONE, METHODS
 from benchmarks.peers.model import predicted
 from benchmarks.record import ROOT, Lines, found_gamma
-from benchmarks.slow_networks_plan import (
+from benchmarks.slow_networks.plan import (
     BANDWIDTHS,
     CLOCKED,
     CLOCKED_ON,
     CORES,
     CORNERS,
+    EARLY,
+    EARLY_AT,
+    EARLY_OF,
     FREE,
     HEAT,
     LATENCIES,
@@ -56,6 +59,7 @@ class Findings:
                 for key, line in self.cache.lines.items()
                 if key.startswith("whole|")
             },
+            "early": early(self.cache.lines),
         }
 
     def task(self, problem: str, networks: Sequence[str], methods: Sequence[str]) -> dict[str, Any]:
@@ -66,11 +70,15 @@ class Findings:
             "goal": [goal.target, goal.better],
             "learning rates": grid,
             "learned": {m: self.learned(problem, m) for m in methods if m != ALONE},
-            "networks": {
-                network: {"rows": (rows := self.rows(problem, network, methods)), "ratios": ratios(rows)}
-                for network in networks
-            },
+            "networks": {network: self.network(problem, network, methods) for network in networks},
         }
+
+    def network(self, problem: str, network: str, methods: Sequence[str]) -> dict[str, Any]:
+        """Return the rows of a network and what they amount to; where nothing is limited, two rows."""
+        if network == FREE:
+            return {"rows": self.rows(problem, network, (ALONE, "DDP"))}
+        rows = self.rows(problem, network, methods)
+        return {"rows": rows, "ratios": ratios(rows)}
 
     def learned(self, problem: str, method: str) -> dict[str, Any]:
         """Return the best learning rate and the steps to the goal."""
@@ -90,7 +98,6 @@ class Findings:
                 "ours": METHODS[method].ours,
                 **middle,
                 "all seconds": measures["seconds"],
-                "times": times,
                 "time": median(times) if times else None,
                 "beyond the limit": limit,
             }
@@ -100,7 +107,7 @@ class Findings:
                     self.modelled(problem, method, *NETWORKS[network], free, rendezvous=rendezvous)
                     for rendezvous in (True, False)
                 )
-                found[method] |= {"modelled": modelled, "rendezvous": modelled - pushed}
+                found[method]["rendezvous"] = modelled - pushed
         return found
 
     def clock(self, problem: str) -> dict[str, dict[str, dict[str, float]]]:
@@ -193,6 +200,13 @@ def learned(lines: Known, problem: str, method: str, goal: Goal, grid: tuple[flo
     reached = {lr: count for lr, count in steps.items() if count is not None}
     best = min(reached, key=lambda lr: reached[lr]) if reached else None
     return {"lr": best, "steps": None if best is None else reached[best], "steps by lr": dict(steps)}
+
+
+def early(lines: Known) -> dict[str, dict[str, float]]:
+    """Return the average model's metric after some steps, by the key of the line that says so."""
+    keys = [f"curve|{problem}|{method}|{lr}" for problem, lr in EARLY_AT for method in EARLY_OF]
+    points = {key: {at["step"]: at["metric"] for at in lines[key]["curve"]} for key in keys}
+    return {key: {"step": EARLY, "metric": metrics[EARLY]} for key, metrics in points.items()}
 
 
 def measured(lines: Known, name: str) -> dict[str, list[float]]:

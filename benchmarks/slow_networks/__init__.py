@@ -1,0 +1,1 @@
+"""Gossamer beside what people would use instead, on slow networks for real: plan, study, results, page."""
