@@ -42,7 +42,6 @@ class Compressor(ABC):
     size_matters: ClassVar[bool] = False  # how much it keeps of a matrix depends on the matrix's size
     contraction_option: ClassVar[str] = ""  # what makes it a contraction, where it is not one without
     keeps_case: ClassVar[bool] = False  # capital letters of what follows its name are not made small
-    is_exact: ClassVar[bool] = False  # the payload is the entries themselves
     raw: RawPolicy = "auto"
 
     def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401 - whatever a class takes

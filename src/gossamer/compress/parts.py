@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate as accumulate_sums
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,10 +16,6 @@ from gossamer.compress.wire import Reader
 
 class Packer(Protocol):
     """Writes some of the tensors. Compressors do."""
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the payload is the entries themselves, as `Reader.values` reads them."""
 
     def payload_nbytes(self, layout: Layout) -> int:
         """Return the bytes that `pack` writes for this layout."""
@@ -34,8 +30,6 @@ class Packer(Protocol):
 class Exact:
     """Writes entries as they are, in the layout's dtype, little-endian."""
 
-    is_exact: ClassVar[bool] = True
-
     def payload_nbytes(self, layout: Layout) -> int:
         """Full precision."""
         return layout.size * layout.dtype.itemsize
@@ -47,6 +41,9 @@ class Exact:
     def accumulate(self, into: Tensor, payload: Reader, layout: Layout, weight: float) -> None:
         """Read the vector."""
         into.add_(payload.values(layout.size, layout.dtype).to(into.device), alpha=weight)
+
+
+RAW = Exact()
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ def accumulate(parts: Sequence[Part], into: Tensor, payload: Reader, weight: flo
     for part in parts:
         if part.whole:
             part.packer.accumulate(into, payload, part.layout, weight)
-        elif part.packer.is_exact:
+        elif part.packer is RAW:  # without a copy
             found.append((part, payload.values(part.layout.size, part.layout.dtype), weight))
         else:
             dense = torch.zeros(part.layout.size, dtype=into.dtype, device=into.device)

@@ -20,14 +20,13 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from gossamer.compress.layout import Layout
-from gossamer.compress.parts import Exact, Packer, Part, nbytes
+from gossamer.compress.parts import RAW, Packer, Part, nbytes
 
 RawPolicy = (
     Literal["auto", "vectors", "never"] | int | tuple[str, ...] | Callable[[str, tuple[int, ...]], bool]
 )
 
 AUTO_COST = 0.02  # "auto" accepts a message longer by this fraction
-EXACT = Exact()
 
 
 def require_policy(policy: RawPolicy) -> None:
@@ -55,7 +54,7 @@ def parts_of(layout: Layout, policy: RawPolicy, packer: Packer) -> tuple[Part, .
 
 def _parts(layout: Layout, raw: list[bool], packer: Packer) -> tuple[Part, ...]:
     """Return the raw part and the compressed one, unless they are empty."""
-    raw_part = Part.of(layout, [i for i, is_raw in enumerate(raw) if is_raw], EXACT)
+    raw_part = Part.of(layout, [i for i, is_raw in enumerate(raw) if is_raw], RAW)
     compressed = Part.of(layout, [i for i, is_raw in enumerate(raw) if not is_raw], packer)
     return tuple(part for part in (raw_part, compressed) if part.layout.size)
 
