@@ -45,9 +45,8 @@ dist: $(VENV)/test.done
 # The site, in build/docs: a link, a name or a formula that leads nowhere is an error, and so is a page that
 # would load something from the internet. Made anew each time, so that nothing is left of removed pages.
 docs: $(VENV)/docs.done
-	rm -rf build/docs
-	$(BIN)/python -m sphinx --builder html --fail-on-warning --nitpicky --keep-going --quiet \
-		--doctree-dir build/doctrees --fresh-env docs build/docs
+	rm -rf build/docs build/doctrees
+	$(BIN)/sphinx-build -W -n --keep-going --quiet -d build/doctrees docs build/docs
 
 study: $(VENV)/test.done
 	$(BIN)/python -m pytest -m study

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 import gossamer
-from benchmarks.record import Lines, NotMeasured, found_gamma, raw_lines, write
+from benchmarks.record import Lines, NotMeasuredError, found_gamma, raw_lines, write
 from gossamer.runs import Config, simulate
 
 LR_GRID = (0.01, 0.03, 0.1)
@@ -269,7 +269,7 @@ def main() -> None:
         compute(cache, tables, arguments.processes)
     try:
         results = [table(cache, name, partition) for name, partition in tables]
-    except NotMeasured as error:
+    except NotMeasuredError as error:
         sys.exit(f"results are not written: {error}")
     print(write("choco_table", {"lr grid": LR_GRID, "seeds": SEEDS, "tables": results}, cache))
 

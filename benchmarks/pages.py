@@ -34,5 +34,5 @@ def number(x: float | None, digits: int = 3) -> str:
 def raw_lines(record: Mapping[str, Any]) -> str:
     """Return a sentence that says where the measurements behind a record are."""
     raw = record["raw lines"]
-    where = f"in the repository's history at commit\n`{raw['commit']}`" if "commit" in raw else "not kept here"
-    return f"Every measurement behind it is a line of `{raw['path']}`, {where},\nsha256 `{raw['sha256']}`."
+    history = f"in the repository's history at commit\n`{raw['commit']}`" if "commit" in raw else "not kept"
+    return f"Every measurement behind it is a line of `{raw['path']}`, {history},\nsha256 `{raw['sha256']}`."

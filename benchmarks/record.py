@@ -7,6 +7,7 @@ import json
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from gossamer.runs import Config
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
 FIGURES = ROOT / "docs" / "figures"
-HEADER = 2  # levels that are always opened: the record, and its results
+HEADER = 2  # levels that are opened if they hold more than values: the record, and its results
 
 
-class NotMeasured(LookupError):
+class NotMeasuredError(LookupError):
     """A line that results need has not been computed here; says what to do."""
 
 
@@ -41,7 +42,7 @@ class Lines:
 
 
 class _ByKey(dict[str, dict[str, Any]]):
-    """A file's lines; asking for one that is not there raises NotMeasured."""
+    """A file's lines; asking for one that is not there raises NotMeasuredError."""
 
     def __init__(self, name: str, path: Path) -> None:
         lines = path.read_text().splitlines() if path.is_file() else []
@@ -49,7 +50,7 @@ class _ByKey(dict[str, dict[str, Any]]):
         self._name, self._path = name, path
 
     def __missing__(self, key: str) -> dict[str, Any]:
-        raise NotMeasured(f"{self._path} has no line {key!r}: {self._remedy()}")
+        raise NotMeasuredError(f"{self._path} has no line {key!r}: {self._remedy()}")
 
     def _remedy(self) -> str:
         measure = f"measure it with python -m benchmarks.{self._name}"
@@ -109,30 +110,32 @@ def _provenance(name: str, path: Path) -> dict[str, str]:
     return {"path": str(path.relative_to(ROOT)) if inside else path.name, "sha256": digest}
 
 
-def one_row_a_line(record: dict[str, Any]) -> str:
+def one_row_a_line(record: Mapping[str, Any]) -> str:
     """Return a record as JSON: the fields of its header and every row of its results on lines of their own.
 
     A row is what holds a value itself and no list of further rows; whatever is around rows is opened.
     """
-    return _opened(json.loads(json.dumps(record)), 0) + "\n"  # tuples become lists, keys become text
+    return _lines(json.loads(json.dumps(record)), 0) + "\n"  # tuples become lists, keys become text
 
 
-def _opened(value: Any, depth: int) -> str:  # noqa: ANN401 - whatever JSON can hold
-    if not isinstance(value, dict | list) or not value or (depth >= HEADER and _is_row(value)):
+def _lines(value: Any, depth: int) -> str:  # noqa: ANN401 - whatever JSON can hold
+    if not isinstance(value, dict | list) or _is_row(value, depth):
         return json.dumps(value)
     if isinstance(value, dict):
-        items, ends = [f"{json.dumps(k)}: {_opened(v, depth + 1)}" for k, v in value.items()], "{}"
+        items, ends = [f"{json.dumps(k)}: {_lines(v, depth + 1)}" for k, v in value.items()], "{}"
     else:
-        items, ends = [_opened(v, depth + 1) for v in value], "[]"
+        items, ends = [_lines(v, depth + 1) for v in value], "[]"
     inner = ",\n".join(" " * (depth + 1) + item for item in items)
     return f"{ends[0]}\n{inner}\n{' ' * depth}{ends[1]}"
 
 
-def _is_row(value: dict[str, Any] | list[Any]) -> bool:
+def _is_row(value: dict[str, Any] | list[Any], depth: int) -> bool:
     items = list(value.values()) if isinstance(value, dict) else value
     inside = [item for item in items if isinstance(item, dict | list)]
+    if depth < HEADER:
+        return not inside
     rows = [item for item in inside if isinstance(item, list) and item and isinstance(item[0], dict)]
-    return len(inside) < len(items) and not rows
+    return not items or (len(inside) < len(items) and not rows)
 
 
 def commit() -> str:

@@ -24,6 +24,7 @@ exclude_patterns = ["_ext", "results", "figures"]
 
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
+smartquotes = False  # quotes around what is to be typed stay as they are
 suppress_warnings = ["misc.highlighting_failure"]  # "hex" blocks name a test's case, not a language
 
 nitpicky = True  # a name in the API that leads nowhere is an error; other projects' pages are not at hand
@@ -49,6 +50,7 @@ autodoc_type_aliases = {  # shown by these names, with an entry of their own, no
 }
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True
 napoleon_use_rtype = False
 napoleon_preprocess_types = False
 python_display_short_literal_types = True

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from benchmarks import adamw, adamw_page, choco_table_page, slow_networks, slow_networks_page
+from benchmarks import adamw, adamw_page, choco_table, choco_table_page
 from benchmarks.pages import fill, number, table
 from benchmarks.peers.crowd import Outcome
 from benchmarks.peers.model import predicted
 from benchmarks.peers.worker import affordable
-from benchmarks.record import RESULTS, Lines, commit
-from benchmarks.slow_networks_plan import Goal
-from benchmarks.slow_networks_results import beyond_the_limit, learned, ratios
+from benchmarks.record import RESULTS, ROOT, Lines, NotMeasuredError, commit, one_row_a_line, read
+from benchmarks.slow_networks import __main__ as slow_networks
+from benchmarks.slow_networks import page as slow_networks_page
+from benchmarks.slow_networks.plan import Goal
+from benchmarks.slow_networks.results import beyond_the_limit, early, learned, ratios
 from torch.nn.functional import cross_entropy
 
 from gossamer.network.links import OVERHEAD, Network
@@ -45,7 +50,7 @@ def test_the_limit_is_the_slower_of_computing_and_sending():
 
 def test_ratios_compare_the_best_of_each_kind():
     def row(*times):
-        return {"times": list(times), "time": sorted(times)[len(times) // 2] if times else None}
+        return {"time": sorted(times)[len(times) // 2] if times else None}
 
     rows = {
         "no communication": row() | {"seconds": 0.5},
@@ -134,10 +139,72 @@ def test_some_methods_make_no_results(tmp_path, monkeypatch):
 
 
 def test_lines_are_kept_and_found_again(tmp_path):
-    Lines(tmp_path / "runs.jsonl").add({"key": "a", "value": 1})
-    Lines(tmp_path / "runs.jsonl").add({"key": "b", "value": 2})
-    assert Lines(tmp_path / "runs.jsonl").lines["b"] == {"key": "b", "value": 2, "commit": commit()}
-    assert len(Lines(tmp_path / "runs.jsonl").lines) == 2
+    path = tmp_path / "made" / "when needed" / "runs.jsonl"
+    Lines("x", path).add({"key": "a", "value": 1})
+    Lines("x", path).add({"key": "b", "value": 2})
+    assert Lines("x", path).lines["b"] == {"key": "b", "value": 2, "commit": commit()}
+    assert len(Lines("x", path).lines) == 2
+    with pytest.raises(
+        NotMeasuredError, match=r"runs.jsonl has no line 'c': measure it with python -m benchmarks.x$"
+    ):
+        Lines("x", path).lines["c"]
+
+
+def test_without_raw_lines_it_says_where_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["choco_table", "--write", "--cache", str(tmp_path / "runs.jsonl")])
+    where = f"git show {read('choco_table')['raw lines']['commit']}:docs/results/.* > {tmp_path}"
+    with pytest.raises(SystemExit, match=f"measure it with python -m benchmarks.choco_table, or.* {where}"):
+        choco_table.main()
+
+
+def test_a_row_a_line():
+    rows = [{"name": "a", "values": [1, 2.5], "more": {"x": {"y": None}}}, {"name": "b", "values": ()}]
+    record = {"command": "c", "raw": {"path": "p"}, "results": {"n": 1, "m": {"k": rows[0]}, "rows": rows}}
+    written = one_row_a_line(record)
+    assert json.loads(written) == json.loads(json.dumps(record))
+    row = '{"name": "a", "values": [1, 2.5], "more": {"x": {"y": null}}}'
+    assert written.splitlines() == [
+        "{",
+        ' "command": "c",',
+        ' "raw": {"path": "p"},',
+        ' "results": {',
+        '  "n": 1,',
+        '  "m": {',
+        f'   "k": {row}',
+        "  },",
+        '  "rows": [',
+        f"   {row},",
+        '   {"name": "b", "values": []}',
+        "  ]",
+        " }",
+        "}",
+    ]
+
+
+def test_results_are_short_and_say_where_they_come_from():
+    """A row a line, and only what pages quote: the lines behind them stay out of the tree."""
+    texts = {path.name: path.read_text() for path in RESULTS.iterdir()}
+    for name, text in texts.items():
+        assert name.endswith(".json"), f"{name}: raw lines belong into runs/benchmarks"
+        record = json.loads(text)
+        assert record["command"].startswith("python -m benchmarks."), name
+        assert re.fullmatch(r"[0-9a-f]{7,40}\+?", record["commit"]), name
+        assert one_row_a_line(record) == text, f"{name} was not written by benchmarks.record"
+    assert sum(text.count("\n") for text in texts.values()) <= 1100
+    assert sum(map(len, texts.values())) <= 250_000
+
+
+@pytest.mark.parametrize("name", ["adamw", "choco_table", "slow_networks"])
+def test_raw_lines_are_in_the_history(name):
+    raw = read(name)["raw lines"]
+    words = ["git", "show", f"{raw['commit']}:{raw['path']}"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("the history is not here")
+    assert hashlib.sha256(done.stdout).hexdigest() == raw["sha256"]
+    if name == "slow_networks":
+        lines = {line["key"]: line for line in map(json.loads, done.stdout.splitlines())}
+        assert early(lines) == read(name)["results"]["early"]
 
 
 def test_pages():
@@ -151,16 +218,14 @@ def test_pages():
 
 
 def test_the_pages_of_the_comparison_show_its_results():
-    results = json.loads((RESULTS / "slow_networks.json").read_text())["results"]
     for path, filled in slow_networks_page.PAGES.items():
         written = path.read_text(encoding="utf-8")
-        assert filled(written, results) == written
+        assert filled(written, read("slow_networks")) == written
 
 
 def test_the_page_of_the_study_shows_its_results():
-    record = json.loads((RESULTS / "choco_table.json").read_text())
     written = choco_table_page.PAGE.read_text(encoding="utf-8")
-    assert choco_table_page.page(written, record) == written
+    assert choco_table_page.page(written, read("choco_table")) == written
 
 
 @own_randomness()
@@ -202,6 +267,6 @@ def test_the_table_of_adamw_compares_with_its_first_row():
     ]
 
 
-def test_readme_shows_the_results_with_the_hyper_parameters_of_ddp():
-    written = adamw_page.README.read_text(encoding="utf-8")
-    assert adamw_page.readme(written, *adamw_page.results()) == written
+def test_the_page_shows_the_results_with_the_hyper_parameters_of_ddp():
+    written = adamw_page.PAGE.read_text(encoding="utf-8")
+    assert adamw_page.page(written, read("adamw"), read("slow_networks")) == written

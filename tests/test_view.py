@@ -59,7 +59,8 @@ def run_rounds(run: Simulation, members: tuple[int, ...], rounds: int) -> np.nda
 
 def rewired(run: Simulation, view: View) -> list[int]:
     with torch.no_grad():
-        return run_together({i: run.nodes[i].rewire(view) for i in view.members})
+        sent = run_together({i: run.nodes[i].rewire(view) for i in view.members})
+    return [by_peer.total() for by_peer in sent]
 
 
 def own_noise(compressor: Compressor, members: tuple[int, ...], first_round: int) -> oracle.Compress:

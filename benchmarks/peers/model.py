@@ -12,7 +12,7 @@ import gossamer
 from gossamer.network.clock import Clock
 from gossamer.network.links import Network
 from gossamer.rounds.cadence import Cadence
-from gossamer.rounds.phase import Phase
+from gossamer.rounds.phase import Traffic
 from gossamer.runs import Config
 
 STEPS = 24  # a multiple of every period; workers on a ring need some to settle
@@ -29,7 +29,7 @@ def predicted(config: Config, gamma: float | None, network: Network, compute: fl
 
 
 @cache
-def _phases(settings: str, gamma: float | None) -> tuple[list[Sequence[Phase]], list[Sequence[Phase]]]:
+def _phases(settings: str, gamma: float | None) -> tuple[list[Sequence[Traffic]], list[Sequence[Traffic]]]:
     """Return what workers send in a step without and in one with a round."""
     config = Config(**json.loads(settings))
     model = config.make_task().model()
@@ -42,7 +42,7 @@ def _phases(settings: str, gamma: float | None) -> tuple[list[Sequence[Phase]], 
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
         every=config.every,
     )
-    steps: list[list[Sequence[Phase]]] = []
+    steps: list[list[Sequence[Traffic]]] = []
     for _ in range(config.every):
         steps.append([])
         simulation.step(steps[-1].append)

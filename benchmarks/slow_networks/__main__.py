@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.peers.methods import METHODS
-from benchmarks.record import Lines, NotMeasured, raw_lines, write
+from benchmarks.record import Lines, NotMeasuredError, raw_lines, write
 from benchmarks.slow_networks.plan import (
     CLOCKED,
     CLOCKED_ON,
@@ -44,22 +44,22 @@ PARTS = ("curves", "speeds", "clock", "corners", "whole")
 def main() -> None:
     given = _arguments()
     torch.set_num_threads(1)
-    for problem in given.problems:  # what data is missing is said here; in the workers nobody would hear it
-        PROBLEMS[problem].config.make_task()
     study = Study(Lines("slow_networks", given.cache))
     try:
         measure(study, given)
         if set(given.methods) != set(METHODS):
             sys.exit("results are not written: they compare all methods, and --methods names some")
         results = study.findings.everything(given.problems, given.networks, given.methods)
-    except NotMeasured as error:
+    except NotMeasuredError as error:
         sys.exit(f"results are not written: {error}")
     print(write("slow_networks", results, study.cache))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        "python -m benchmarks.slow_networks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--cache", type=Path, default=raw_lines("slow_networks"))
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
@@ -71,6 +71,8 @@ def _arguments() -> argparse.Namespace:
 
 def measure(study: Study, given: argparse.Namespace) -> None:
     """Measure what is missing of the parts that were asked for."""
+    for problem in given.problems if given.parts else ():
+        PROBLEMS[problem].config.make_task()  # what data is missing is said here; nobody would hear workers
     if "curves" in given.parts:
         for problem in given.problems:
             study.curves(problem, given.methods)

@@ -13,7 +13,8 @@ from sphinx.writers.html5 import HTML5Translator
 
 # docutils puts the index of a letter with a hat, x^_i, under the letter and not beside it
 UNDER_A_HAT = re.compile(
-    r'<munderover>\s*(<mi>[^<]*</mi>)\s*((?:(?!munderover).)*?)\s*(<mo stretchy="false">.</mo>)\s*</munderover>',
+    r"<munderover>\s*(<mi>[^<]*</mi>)\s*((?:(?!munderover).)*?)"
+    r'\s*(<mo stretchy="false">.</mo>)\s*</munderover>',
     re.DOTALL,
 )
 BESIDE_IT = r'<msub><mover accent="true">\1\3</mover>\2</msub>'

@@ -18,7 +18,7 @@ from gossamer.runs.processes.launch import WorkerFailed
 from tests.processes import torchrun
 from tests.runs.small import FILE, small
 from tests.runs.test_checkpoint import same
-from tests.runs.test_loop import METHODS, final, without_time
+from tests.runs.test_loop import METHODS, break_off, final, without_time
 from tests.waiting import wait_for, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,16 +81,28 @@ def test_a_worker_killed_in_a_write_costs_nothing(tmp_path, monkeypatch, name):
     monkeypatch.delenv("GOSSAMER_FAULT")
     resumed = resume(tmp_path / "run")
     assert replace(without_time(resumed), clock="modelled") == without_time(whole)
-    assert same(_comparable(tmp_path / "run"), _comparable(tmp_path / "whole"))
+    assert same(final(tmp_path / "run"), final(tmp_path / "whole"))
 
 
-def _comparable(folder):
-    """Simulated and real workers save the same under other names: compare models and torch's optimizers."""
-    kept = []
-    for state in final(folder):
-        optimizer = state["optimizer"].get("optimizer", state["optimizer"])
-        kept.append({"model": state["model"], "momenta": optimizer["state"], "sent": state["sent"]})
-    return kept
+@pytest.mark.parametrize("name", ["choco", "ecd", "powergossip", "dpsgd overlap 2 of 3"])
+def test_a_simulated_run_is_resumed_as_a_real_one_and_back(tmp_path, monkeypatch, name):
+    config = small(**METHODS[name])
+    whole = simulate(config, tmp_path / "whole")
+    break_off(monkeypatch, config, tmp_path / "run", at=5)
+    monkeypatch.setenv("GOSSAMER_FAULT", "1 loss 5")
+    with pytest.raises(WorkerFailed, match="a mistake in the user's loss"):
+        resume(tmp_path / "run", simulated=False)
+    assert RunFolder(tmp_path / "run").checkpoints.steps(1)[0] == 8, "real workers went on from step 4"
+    monkeypatch.delenv("GOSSAMER_FAULT")
+    assert without_time(resume(tmp_path / "run", simulated=True)) == without_time(whole)
+    assert same(final(tmp_path / "run"), final(tmp_path / "whole"))
+
+
+def test_a_modelled_network_cannot_become_real(tmp_path, monkeypatch):
+    break_off(monkeypatch, small(bandwidth="10mbit", latency="1ms"), tmp_path / "run", at=5)
+    with pytest.raises(ValueError, match="can only be modelled"):
+        resume(tmp_path / "run", simulated=False)
+    assert resume(tmp_path / "run").status == "finished"
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.study) for seed in range(2, 9))])
@@ -107,7 +119,7 @@ def test_everything_killed_at_a_random_moment_costs_nothing(tmp_path, seed):
     assert RunFolder(tmp_path / "run").status() == "running"  # as far as anybody could write down
     resumed = resume(tmp_path / "run")
     assert replace(without_time(resumed), clock="modelled") == without_time(whole)
-    assert same(_comparable(tmp_path / "run"), _comparable(tmp_path / "whole"))
+    assert same(final(tmp_path / "run"), final(tmp_path / "whole"))
 
 
 def test_ctrl_c_saves_and_tells_how_to_go_on(tmp_path):

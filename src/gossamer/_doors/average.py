@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -19,19 +18,15 @@ from gossamer._node.node import Node
 from gossamer._node.settings import fingerprint, settings
 from gossamer._node.sharded import require_whole
 from gossamer._node.sketch import sketch
+from gossamer._node.together import InOneProcess, OverTransport, Together
 from gossamer.algorithms import Algorithm
 from gossamer.compress import Compressor
 from gossamer.compress.layout import Layout
-from gossamer.rounds.collectives import all_mean
-from gossamer.rounds.drive import run_together
-from gossamer.rounds.phase import Round
 from gossamer.topology import Schedule, Topology
 from gossamer.topology import make as make_topology
-from gossamer.transport import Transport, agree, connect, run
+from gossamer.transport import agree, connect
 
 CHECK_EVERY = 10  # rounds between two looks at the disagreement
-
-Drive = Callable[[list[Round]], list[int]]
 
 
 @dataclass(frozen=True)
@@ -117,7 +112,7 @@ def average(
     node = _node(
         transport.rank, tensor, with_common_gamma(asked, graph, [tensor.shape], transport, seed), graph, seed
     )
-    return _gossip([node], graph.n, _over(transport), tolerance, max_rounds, seed)[0]
+    return _gossip([node], OverTransport(transport), tolerance, max_rounds, seed)[0]
 
 
 def simulate_average(
@@ -166,7 +161,7 @@ def simulate_average(
     asked = _for_averaging(algorithms.make(algorithm, compressor, gamma=gamma))
     chosen = with_gamma(asked, graph, [tensors[0].shape], seed)
     nodes = [_node(rank, t, chosen, graph, seed) for rank, t in enumerate(tensors)]
-    return _gossip(nodes, graph.n, run_together, tolerance, max_rounds, seed)
+    return _gossip(nodes, InOneProcess(graph.n), tolerance, max_rounds, seed)
 
 
 def _for_averaging(algorithm: Algorithm) -> Algorithm:
@@ -185,49 +180,33 @@ def _node(rank: int, t: Tensor, algorithm: Algorithm, topology: Topology | Sched
 
 @torch.no_grad()
 def _gossip(
-    nodes: list[Node], n: int, drive: Drive, tolerance: float, max_rounds: int, seed: int
+    nodes: list[Node], together: Together, tolerance: float, max_rounds: int, seed: int
 ) -> list[Averaged]:
-    """Run rounds until the workers agree; `nodes` are those in this process, one or all n."""
-    sent = [0] * len(nodes)
-
-    def together(rounds: list[Round]) -> None:
-        for i, count in enumerate(drive(rounds)):
-            sent[i] += count
-
-    first = left = _disagreement(nodes, n, together, seed)
+    """Run rounds until the workers agree; `nodes` are those in this process, one or all."""
+    first = left = _disagreement(nodes, together, seed)
     while left > tolerance * first and nodes[0].rounds < max_rounds:
         for _ in range(min(CHECK_EVERY, max_rounds - nodes[0].rounds)):
-            together([node.round() for node in nodes])
-        left = _disagreement(nodes, n, together, seed)
+            together.ask([node.round() for node in nodes], "averaging")
+        left = _disagreement(nodes, together, seed)
     fraction = left / first if first else 0.0
     return [
         Averaged(
             value=next(iter(node.buckets[0].parameters.values())).detach(),
             rounds=node.rounds,
-            bytes_sent=sent[i],
+            bytes_sent=asked.total(),
             disagreement=fraction,
             converged=fraction <= tolerance,
             algorithm=node.algorithm,
         )
-        for i, node in enumerate(nodes)
+        for node, asked in zip(nodes, together.asked, strict=True)
     ]
 
 
-def _disagreement(nodes: list[Node], n: int, together: Callable[[list[Round]], None], seed: int) -> float:
+def _disagreement(nodes: list[Node], together: Together, seed: int) -> float:
     """Return the workers' root mean square distance to their average, from a sketch of each."""
     sketches = [sketch([node.buckets[0].x], seed) for node in nodes]
-    means = [s.clone() for s in sketches]
-    together([all_mean(node.rank, range(n), mean) for node, mean in zip(nodes, means, strict=True)])
-    squares = [(a - b).square().sum().view(1) for a, b in zip(sketches, means, strict=True)]
-    together([all_mean(node.rank, range(n), square) for node, square in zip(nodes, squares, strict=True)])
-    return math.sqrt(float(squares[0]))
-
-
-def _over(transport: Transport) -> Drive:
-    def drive(rounds: list[Round]) -> list[int]:
-        return [run(r, transport, "averaging") for r in rounds]
-
-    return drive
+    averages = together.average(sketches)
+    return together.distance([[s] for s in sketches], [[mean] for mean in averages])
 
 
 def _stay() -> None:

@@ -20,7 +20,7 @@ from gossamer._node.buckets import make_buckets
 from gossamer._node.buffers import BufferPolicy, Buffers, saved_buffers
 from gossamer._node.gamma import with_common_gamma
 from gossamer._node.guards import ModelGuard, holds_data_parallel, require_initialized
-from gossamer._node.settings import settings
+from gossamer._node.settings import run_settings
 from gossamer._node.sharded import require_whole
 from gossamer._suggest import refuse_misspelt
 from gossamer.algorithms import Algorithm
@@ -117,8 +117,8 @@ def decentralize(
     buckets = make_buckets(trained)
     others = {name: p for name, p in model.named_parameters() if name not in trained} | saved_buffers(model)
     untrained = {f"state.{name}": f"{tuple(t.shape)} {t.dtype}" for name, t in others.items()}
-    common = settings(chosen, graph, [bucket.layout for bucket in buckets], every, seed)
-    common |= {"overlap": str(int(overlap)), "buffers": buffers}
+    layouts = [bucket.layout for bucket in buckets]
+    common = run_settings(chosen, graph, layouts, every, overlap, buffers, seed)
     own_deadline, transport.deadline = transport.deadline, max(transport.deadline, START_UP.total_seconds())
     agree(transport, common | untrained | describe_optimizer(optimizer) | {"broadcast": str(bool(broadcast))})
     same = common_start(buckets, others, transport, broadcasts=broadcast)

@@ -83,7 +83,7 @@ class ObservedOptimizer(Optimizer):
             return
         self._node.take_back()
         # all of it before anything is changed, so that a failure on the way leaves the model alone
-        parameters, buffers = ([self._exchanges.average(v) for v in part] for part in self._shown.read())
+        parameters, buffers = (self._exchanges.averages(part) for part in self._shown.read())
         with self._shown.showing((parameters, buffers)):
             yield
 
@@ -103,8 +103,8 @@ class ObservedOptimizer(Optimizer):
         """
         self._exchanges.require_sound()
         self._refuse_in_consensus("consensus_distance()")
-        xs = self._node.read()
-        return self._exchanges.distance([sketch(xs, self._seed)] if estimate else xs)
+        xs = [sketch(self._node.read(), self._seed)] if estimate else self._node.read()
+        return self._exchanges.distance([xs], [self._exchanges.averages(xs)])
 
     def mean(self, value: float) -> float:
         """Average a number over all workers, such as a metric by which all are to decide. All call it.
@@ -122,7 +122,7 @@ class ObservedOptimizer(Optimizer):
         self._exchanges.require_sound()
         if isinstance(value, Tensor) and value.numel() != 1:
             raise ValueError(f"mean() averages one number, not a tensor of shape {tuple(value.shape)}")
-        return self._exchanges.mean(value)
+        return self._exchanges.mean([value])
 
     def any_worker(self, flag: bool) -> bool:
         """Return whether something is true on any worker. All workers call it; it counts as training.

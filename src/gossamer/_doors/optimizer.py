@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from gossamer._doors.observed import ObservedOptimizer
-from gossamer._node.agreement import require_same
 from gossamer._node.buckets import Bucket
 from gossamer._node.buffers import Buffers
+from gossamer._node.checkpoint import joined_state, take_apart
 from gossamer._node.exchanges import Exchanges
 from gossamer._node.guards import ModelGuard
 from gossamer._node.inner import InnerStep
@@ -137,7 +137,7 @@ class DecentralizedOptimizer(ObservedOptimizer):
             own = self._node.state_dict() | {"buffers": self._buffers.dump()}
         own |= {"settings": self._settings, "sent": dict(self.sent)}
         own["consensus_sent"] = dict(self._exchanges.consensus_sent)
-        return {**self._inner.state_dict(), "gossamer": own}
+        return joined_state(self._inner, own)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Resume from a checkpoint, the model's parameters and buffers included.
@@ -149,11 +149,7 @@ class DecentralizedOptimizer(ObservedOptimizer):
             ValueError: It is a plain optimizer's state, or the settings have changed since.
         """
         self._refuse_in_consensus("load_state_dict()")
-        if "gossamer" not in state_dict:
-            raise ValueError("this is the state of a plain optimizer; load it before gossamer.decentralize")
-        inner = dict(state_dict)
-        own = inner.pop("gossamer")
-        require_same(own["settings"], self._settings)
+        inner, own = take_apart(state_dict, self._settings)
         if self._exchanges.broken is None:
             self._abandon()
         self._node.load_state_dict(own)

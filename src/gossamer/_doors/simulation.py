@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +15,11 @@ from gossamer import algorithms
 from gossamer._node.buckets import make_buckets
 from gossamer._node.gamma import with_gamma
 from gossamer._node.node import Node
+from gossamer._node.together import squared_distance
 from gossamer.algorithms import Algorithm
 from gossamer.compress import Compressor
 from gossamer.rounds.drive import run_together
-from gossamer.rounds.phase import Phase
+from gossamer.rounds.phase import Traffic
 from gossamer.topology import Schedule, Topology
 from gossamer.topology import make as make_topology
 
@@ -162,13 +164,14 @@ class Simulation:
             The root mean square, sqrt(1/n sum_i |x_i - average|^2).
         """
         x = self.x.double()
-        return float((x - x.mean(0)).square().sum(1).mean().sqrt())
+        average = x.mean(0)
+        return math.sqrt(sum(squared_distance([row], [average]) for row in x) / self.n)
 
-    def step(self, observe: Callable[[Sequence[Phase]], None] | None = None) -> None:
+    def step(self, observe: Callable[[Sequence[Traffic]], None] | None = None) -> None:
         """Do one optimizer step on every worker, and the round that goes with it.
 
         Args:
-            observe: Is called for every phase with what all workers send in it.
+            observe: Is called for every phase with the bytes that each worker sends and expects in it.
         """
         if self._gradient is not None:
             for rank, parameters in enumerate(self._parameters):
@@ -177,7 +180,7 @@ class Simulation:
                     parameters[name].grad = g.detach().to(parameters[name].dtype).clone()
         with torch.no_grad():
             sent = run_together([node.round() for node in self.nodes], observe)
-        self.bytes_sent = [a + b for a, b in zip(self.bytes_sent, sent, strict=True)]
+        self.bytes_sent = [a + b.total() for a, b in zip(self.bytes_sent, sent, strict=True)]
         for optimizer in self.optimizers:
             optimizer.zero_grad()
 

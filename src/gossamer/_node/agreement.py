@@ -54,14 +54,6 @@ def describe_optimizer(optimizer: Optimizer) -> dict[str, str]:
     }
 
 
-def require_same(saved: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Raise a ValueError that names a setting in which a checkpoint and this run differ."""
-    for name in [*saved, *(name for name in now if name not in saved)]:
-        then, here = saved.get(name, "nothing"), now.get(name, "nothing")
-        if then != here:
-            raise ValueError(f"the checkpoint was made with {name} = {then}, this run has {here}")
-
-
 def _differ(vectors: list[Tensor], transport: Transport) -> bool:
     """Return whether anybody has other bits than worker 0, the same answer everywhere."""
     digest = hashlib.sha256()

@@ -1,8 +1,7 @@
-"""One worker's exchanges with the others: whether they are sound, and averages over all workers."""
+"""One worker's exchanges with the others: whether they are sound, and what they have sent."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,22 +9,25 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from gossamer._node.together import OverTransport
 from gossamer.errors import GossamerError
-from gossamer.rounds.collectives import all_mean, as_accumulator, combine
+from gossamer.rounds.collectives import combine
 from gossamer.rounds.phase import Round
-from gossamer.transport import Flight, Transport
-
-AVERAGE = "average of all workers"
+from gossamer.transport import Transport
 
 
-class Exchanges:
+class Exchanges(OverTransport):
     """Runs rounds over a transport, and refuses to go on after one that has failed."""
 
     def __init__(self, transport: Transport) -> None:
-        self.transport = transport
+        super().__init__(transport)
         self.sent: Counter[int] = Counter()  # by peer, in training
-        self.consensus_sent: Counter[int] = Counter()  # by peer, for averages over all workers
         self.broken: str | None = None  # why an earlier exchange has failed
+
+    @property
+    def consensus_sent(self) -> Counter[int]:
+        """The bytes that averages over all workers have sent, by peer."""
+        return self.asked[0]
 
     def require_sound(self) -> None:
         """Raise a GossamerError after a failed exchange."""
@@ -51,39 +53,19 @@ class Exchanges:
             self.broken = None
             self.transport.fail("")
 
-    @torch.no_grad()
-    def average(self, v: Tensor) -> Tensor:
-        """Return the exact average over all workers, summed in float32 at least."""
-        total = as_accumulator(v)
-        self.consensus_sent.update(self._run(all_mean(*self._place, total), AVERAGE))
-        return total.to(v.dtype)
-
-    @torch.no_grad()
-    def mean(self, value: float) -> float:
-        """Return the average of a number over all workers, the same bits everywhere."""
-        total = torch.tensor([float(value)], dtype=torch.float64)
-        self.consensus_sent.update(self._run(combine(*self._place, total, torch.add), AVERAGE))
-        return float(total) / self.transport.size
+    def run(self, rounds: Sequence[Round], name: str) -> list[Counter[int]]:
+        """Run this worker's round, and remember if it breaks off."""
+        with self.watched():
+            return super().run(rounds, name)
 
     @torch.no_grad()
     def any(self, flag: bool) -> bool:
-        """Return whether it is true on any worker."""
+        """Return whether it is true on any worker; part of training."""
         found = torch.tensor([flag], dtype=torch.uint8)
-        self.sent.update(
-            self._run(combine(*self._place, found, torch.maximum), "agreement on a skipped step")
-        )
+        asked = combine(self.transport.rank, self.members, found, torch.maximum)
+        self.sent.update(self.run([asked], "agreement on a skipped step")[0])
         return bool(found)
 
-    @torch.no_grad()
-    def distance(self, xs: Sequence[Tensor]) -> float:
-        """Return sqrt(1/n sum_i |x_i - average|^2), where the xs make up this worker's x."""
-        squared = sum(float((x - self.average(x)).double().square().sum()) for x in xs)
-        return math.sqrt(self.mean(squared))
-
-    @property
-    def _place(self) -> tuple[int, range]:
-        return self.transport.rank, range(self.transport.size)
-
-    def _run(self, r: Round, name: str) -> Counter[int]:
-        with self.watched():
-            return Flight(r, self.transport, name).finish()
+    def averages(self, xs: Sequence[Tensor]) -> list[Tensor]:
+        """Return the exact averages over all workers of vectors that this worker has."""
+        return [self.average([x])[0] for x in xs]

@@ -38,6 +38,20 @@ def settings(
     }
 
 
+def run_settings(
+    algorithm: Algorithm,
+    topology: Topology | Schedule,
+    layouts: Iterable[Layout],
+    every: int,
+    overlap: int,
+    buffers: str,
+    seed: int,
+) -> dict[str, str]:
+    """Return every setting that a run's checkpoints hold."""
+    common = settings(algorithm, topology, layouts, every, seed)
+    return common | {"overlap": str(int(overlap)), "buffers": buffers}
+
+
 def describe(value: Any) -> str:  # noqa: ANN401 - whatever a user's dataclass holds
     """Return a text that is the same in every process: functions by their names, not addresses."""
     if is_dataclass(value):

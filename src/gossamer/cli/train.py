@@ -14,7 +14,7 @@ import typer
 import gossamer
 from gossamer.cli.comparisons import configs_of
 from gossamer.cli.flags import MODELLED, with_settings
-from gossamer.cli.outcome import quoted, show_outcome, show_table
+from gossamer.cli.outcome import show_outcome, show_table
 from gossamer.runs.config import Config
 from gossamer.runs.system import require_unix
 
@@ -154,10 +154,9 @@ def _run(
         folder = resumed
         if out is not None and out != folder:
             raise ValueError(f"--resume goes on in {folder}; leave --out out")
-        if gossamer.runs.RunFolder(folder).config().simulated != simulated:
-            right = "train" if simulated else "simulate"
-            raise ValueError(f"this is a run of gossamer {right}: gossamer {right} --resume {quoted(folder)}")
-        summary = gossamer.runs.resume(folder, at_step=at_step, loggers=loggers, settings=settings)
+        summary = gossamer.runs.resume(
+            folder, at_step=at_step, loggers=loggers, settings=settings, simulated=simulated
+        )
     if simulated or os.environ.get("RANK", "0") == "0":  # under torchrun, one of the workers speaks for all
         show_outcome(folder, summary)
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from gossamer.network.links import Network
 from gossamer.rounds.cadence import Cadence
-from gossamer.rounds.phase import Phase
+from gossamer.rounds.phase import Traffic
 
 Piece = tuple[float, float, float]  # from when to when how many bits pass, at an even rate
 
@@ -65,7 +65,11 @@ class Clock:
         self._times = self._after(seconds)
 
     def step(
-        self, phases: Sequence[Sequence[Phase]], compute: float, step: int = 0, cadence: Cadence | None = None
+        self,
+        phases: Sequence[Sequence[Traffic]],
+        compute: float,
+        step: int = 0,
+        cadence: Cadence | None = None,
     ) -> None:
         """Let all workers do step number `step`: compute, and talk if there are phases.
 
@@ -83,7 +87,7 @@ class Clock:
         for sent in phases[1:] if cadence.overlap else phases:
             self.phase(sent)
 
-    def phase(self, phases: Sequence[Phase], compute: float | Sequence[float] = 0.0) -> None:
+    def phase(self, phases: Sequence[Traffic], compute: float | Sequence[float] = 0.0) -> None:
         """Let all workers do one phase of messages, beside `compute` seconds of work of their own.
 
         A round that computes and then talks is compute(s), phase(first), phase(second), ...; one
@@ -93,7 +97,7 @@ class Clock:
         going_on = self._after(compute)
         arriving: list[list[Piece]] = [[] for _ in phases]
         for i, phase in enumerate(phases):
-            messages = [self._message(i, j, size, phases[j]) for j, size in phase.sent().items()]
+            messages = [self._message(i, j, size, phases[j]) for j, size in phase.sent.items()]
             share_out(messages, self.network.up[i])
             for message in messages:
                 going_on[i] = max(going_on[i], message.pieces[-1][1])
@@ -107,8 +111,8 @@ class Clock:
                 going_on[j] = max(going_on[j], self._drained[j])
         self._times = going_on
 
-    def _message(self, i: int, j: int, nbytes: int, receiver: Phase) -> Message:
-        assert receiver.sizes().get(i) == nbytes, f"worker {j} does not expect {nbytes} bytes from {i}"
+    def _message(self, i: int, j: int, nbytes: int, receiver: Traffic) -> Message:
+        assert receiver.expected.get(i) == nbytes, f"worker {j} does not expect {nbytes} bytes from {i}"
         start = self._times[i]
         if self.network.rendezvous:
             start = max(start, self._times[j] + self.network.latency[j][i])

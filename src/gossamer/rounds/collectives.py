@@ -15,6 +15,7 @@ from torch import Tensor
 from gossamer.compress import wire
 from gossamer.rounds.phase import Inbox, Phase, Round, blame
 
+COMPLAINT = 4096  # bytes
 PLAIN = wire.claim(0, "plain vector", __name__)
 
 
@@ -78,6 +79,17 @@ def combine(me: int, members: Sequence[int], v: Tensor, into: Callable[[Tensor, 
         else:
             yield Phase({}, {})
     yield from broadcast(me, members, v)
+
+
+def text_as_tensor(text: str) -> Tensor:
+    """Return a complaint as `first_error` takes it: bytes, zeros behind them."""
+    encoded = text.encode()[:COMPLAINT]
+    return torch.tensor([*encoded, *bytes(COMPLAINT - len(encoded))], dtype=torch.uint8)
+
+
+def text_of(complaint: Tensor) -> str:
+    """Return what `text_as_tensor` was given, as far as there was room for it."""
+    return bytes(complaint.tolist()).rstrip(b"\0").decode(errors="replace")
 
 
 def first_error(me: int, members: Sequence[int], complaint: Tensor) -> Round:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TypeVar
 
 from torch import Tensor
 
-from gossamer.rounds.phase import STEP, Inbox, Messages, Phase, Round, Step, StepsAndPhases
+from gossamer.rounds.phase import STEP, Inbox, Messages, Phase, Round, Step, StepsAndPhases, Traffic
 
 Wish = TypeVar("Wish", Phase, Phase | Step)
 
@@ -53,24 +54,24 @@ def side_by_side(rounds: Sequence[StepsAndPhases]) -> StepsAndPhases:
 
 def run_together(
     rounds: Sequence[Round] | Mapping[int, Round],
-    observe: Callable[[Sequence[Phase]], None] | None = None,
-) -> list[int]:
-    """Run one round of every worker and return the bytes each has sent.
+    observe: Callable[[Sequence[Traffic]], None] | None = None,
+) -> list[Counter[int]]:
+    """Run one round of every worker and return the bytes each has sent, by peer.
 
-    Workers are known by the keys of a mapping, or by their places in a sequence. `observe` sees every
-    phase, as what each worker sends and expects, before it is delivered.
+    Workers are known by the keys of a mapping, or by their places in a sequence. `observe` sees the
+    lengths of every phase, what each worker sends and expects, before it is delivered.
     """
     by_id = rounds if isinstance(rounds, Mapping) else dict(enumerate(rounds))
-    sent = dict.fromkeys(by_id, 0)
+    sent: dict[int, Counter[int]] = {i: Counter() for i in by_id}
     phases = {i: advance(r, None) for i, r in by_id.items()}
     while any(phase is not None for phase in phases.values()):
         present = {i: phase for i, phase in phases.items() if phase is not None}
         assert len(present) == len(phases), "all workers' rounds have the same number of phases"
         if observe is not None:
-            observe(list(present.values()))
+            observe([phase.traffic() for phase in present.values()])
         outboxes = {i: phase.outbox() for i, phase in present.items()}
         for i, outbox in outboxes.items():
-            sent[i] += sum(data.numel() for data in outbox.values())
+            sent[i].update({j: data.numel() for j, data in outbox.items()})
         inboxes = {i: _inbox(i, phase, outboxes) for i, phase in present.items()}
         phases = {i: advance(r, inboxes[i]) for i, r in by_id.items()}
     return list(sent.values())

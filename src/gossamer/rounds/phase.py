@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -37,6 +37,10 @@ class Phase:
         """Return the bytes for every peer, in the order of ids: here messages are sealed."""
         return {j: _end_to_end([sealed(m) for m in self.send[j].values()]) for j in sorted(self.send)}
 
+    def traffic(self) -> Traffic:
+        """Return the lengths alone: what a clock needs to know, without the messages themselves."""
+        return Traffic(self.sent(), self.sizes())
+
     def sent(self) -> dict[int, int]:
         """Return how many bytes go to every peer."""
         return {j: sum(map(_nbytes, messages.values())) for j, messages in self.send.items()}
@@ -48,6 +52,13 @@ class Phase:
     def inbox(self, arrived: Mapping[int, Tensor]) -> Inbox:
         """Take the bytes that have arrived apart into messages."""
         return {j: _apart(data, self.expect[j]) for j, data in arrived.items()}
+
+
+class Traffic(NamedTuple):
+    """The bytes of a phase by peer: what is sent, and what is expected."""
+
+    sent: Mapping[int, int]
+    expected: Mapping[int, int]
 
 
 @final

@@ -57,8 +57,7 @@ def train(
         ('finished', 4, 2)
     """
     require_unix()
-    if config.make_network() is not None:
-        raise ValueError("a bandwidth, latency or network can only be modelled: use gossamer simulate")
+    _require_real_network(config)
     require_loggers(loggers)
     folder, said = RunFolder(Path(out)), command or shlex.join(sys.argv)
     if not under_torchrun() or os.environ["RANK"] == "0":
@@ -106,6 +105,7 @@ def resume(
     at_step: int | None = None,
     loggers: tuple[str, ...] = (),
     settings: Mapping[str, Any] | None = None,
+    simulated: bool | None = None,
 ) -> Summary:
     """Resume a run that was stopped, or killed, where it was; return the summary.
 
@@ -114,12 +114,15 @@ def resume(
         at_step: Resume from this checkpoint; from the newest whole one if left out.
         loggers: Who else is told: "tensorboard", "wandb" or "mlflow".
         settings: Those one insists on; only `keep` and `deadline` may differ from the run's own.
+        simulated: Resume in this process, or with worker processes if False; as it was if left out. A
+            run may go from one to the other, with the same bits.
 
     Returns:
         What is in summary.json.
 
     Raises:
-        ValueError: No run in this folder, other settings, or a run that has ended and an `at_step`.
+        ValueError: No run in this folder, other settings, a run that has ended and an `at_step`, or
+            worker processes for a run on a modelled network.
 
     Example:
         A run that has finished is not done again:
@@ -137,7 +140,11 @@ def resume(
     config = folder.config()
     config.require_unchanged(settings or {})
     config = replace(config, **(settings or {}))
+    if simulated is not None:
+        config = replace(config, simulated=simulated)
     require_loggers(loggers)
+    if not config.simulated:
+        _require_real_network(config)
     if folder.status() in ("finished", "diverged"):  # it would end the same way
         if at_step is not None:
             raise ValueError(f"the run in {folder.path} has {folder.status()}: there is nothing to resume")
@@ -147,6 +154,11 @@ def resume(
     if config.simulated:
         return _simulate(folder, config, loggers, resume=True, at_step=at_step)
     return _train(folder, config, loggers, "", resume=True, at_step=at_step)
+
+
+def _require_real_network(config: Config) -> None:
+    if config.make_network() is not None:
+        raise ValueError("a bandwidth, latency or network can only be modelled: use gossamer simulate")
 
 
 def under_torchrun() -> bool:

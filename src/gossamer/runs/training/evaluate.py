@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from gossamer.runs.training.local_workers import LocalWorkers
@@ -25,17 +23,18 @@ class Evaluation:
 
 def evaluate(here: LocalWorkers) -> Evaluation:
     """Judge the local models and the average one. All workers call it together."""
-    before = here.sent_besides
+    before = _asked(here)
     local = [learner.evaluate() for learner in here.learners]
-    rows = here.gathered([list(metrics.values()) for metrics in local])
+    rows = here.together.gather([list(metrics.values()) for metrics in local])
     local_mean = {name: sum(row[i] for row in rows) / here.n for i, name in enumerate(local[0])}
     own, averages = average_model(here)
     average = None
     if here.learners[0].rank == 0:
         with here.learners[0].with_values(averages[0]):
             average = here.learners[0].evaluate()
-    distance = _distance(here, own, averages)
-    sent = zip(here.sent_evaluating, before, here.sent_besides, strict=True)
+    count = here.learners[0].parameter_vectors  # without the buffers, which come after them
+    distance = here.together.distance([xs[:count] for xs in own], [xs[:count] for xs in averages])
+    sent = zip(here.sent_evaluating, before, _asked(here), strict=True)
     here.sent_evaluating = [total + after - earlier for total, earlier, after in sent]
     return Evaluation(local, local_mean, average, distance)
 
@@ -43,15 +42,9 @@ def evaluate(here: LocalWorkers) -> Evaluation:
 def average_model(here: LocalWorkers) -> tuple[list[list[Tensor]], list[list[Tensor]]]:
     """Return what every worker here has, and the average over all workers in the same form."""
     own = [learner.read() for learner in here.learners]
-    columns = [here.means(vectors) for vectors in zip(*own, strict=True)]
+    columns = [here.together.average(vectors) for vectors in zip(*own, strict=True)]
     return own, [list(vectors) for vectors in zip(*columns, strict=True)]
 
 
-def _distance(here: LocalWorkers, own: Sequence[list[Tensor]], averages: Sequence[list[Tensor]]) -> float:
-    squared = []
-    for learner, mine, mean in zip(here.learners, own, averages, strict=True):
-        total = torch.zeros(1, dtype=torch.float64)
-        for v, m in list(zip(mine, mean, strict=True))[: learner.parameter_vectors]:
-            total += (v - m).double().square().sum().cpu()
-        squared.append(total)
-    return float(here.means(squared)[0].sqrt())
+def _asked(here: LocalWorkers) -> list[int]:
+    return [asked.total() for asked in here.together.asked]

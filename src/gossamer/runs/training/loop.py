@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
@@ -43,7 +44,7 @@ class Loop:
         self.step = 0
         self.evaluation: Evaluation | None = None
         self.error: str | None = None
-        self.train_loss: float | None = None  # of the workers here, at the last line
+        self.train_losses = [math.nan] * len(here.learners)  # at the last line
         self._files: list[MetricsFile] = []
         self._losses: list[list[float]] = []
 
@@ -90,7 +91,7 @@ class Loop:
     def save(self) -> None:
         """Write a checkpoint on every worker; if one cannot, all stop with its complaint."""
         complaints = [self._save_one(index) for index in range(len(self.here.learners))]
-        complaint = self.here.first_error(complaints)
+        complaint = self.here.together.first_error(complaints)
         if complaint:
             raise GossamerError(f"{complaint}; {self._remedy}")
         for learner in self.here.learners:  # only now: before, another worker might have failed
@@ -113,7 +114,7 @@ class Loop:
                 complaints.append("")
             except DamagedCheckpoint as error:
                 complaints.append(str(error))
-        complaint = self.here.first_error(complaints)
+        complaint = self.here.together.first_error(complaints)
         if complaint:
             raise DamagedCheckpoint(self._offer(complaint, common[1:]))
         for index, state in enumerate(states):
@@ -150,7 +151,7 @@ class Loop:
             "trained": [name for name, _ in learner.model.named_parameters(remove_duplicate=False)],
             "optimizer": self.here.state_of(index),
             "first loss": learner.first_loss,
-            "train loss": self.train_loss,
+            "train loss": self.train_losses[index],
             "time": self.here.time_state(),
             "sent": dict(self.here.sent[index]),
             "sent evaluating": self.here.sent_evaluating[index],
@@ -169,7 +170,7 @@ class Loop:
         self.here.load_state_of(index, state["optimizer"])
         for name, buffer in learner.unsaved_buffers.items():
             buffer.copy_(state["unsaved buffers"][name])
-        learner.first_loss, self.train_loss = state["first loss"], state["train loss"]
+        learner.first_loss, self.train_losses[index] = state["first loss"], state["train loss"]
         self.here.load_time_state(state["time"])
         self.here.sent[index].clear()
         self.here.sent[index].update(state["sent"])
@@ -188,11 +189,10 @@ class Loop:
             offer[: len(own)] = torch.tensor(own[:CANDIDATES], dtype=torch.int64)
             offers.append(offer)
         pairs = zip(self.here.learners, offers, strict=True)
-        self.here.drive(
-            [broadcast(s.rank, range(self.here.n), offer) for s, offer in pairs], "steps to go on from"
-        )
+        rounds = [broadcast(s.rank, self.here.together.members, offer) for s, offer in pairs]
+        self.here.together.ask(rounds, "steps to resume from")
         steps = [int(step) for step in offers[0]]
-        table = self.here.gathered([[float(step in mine) for step in steps] for mine in held])
+        table = self.here.together.gather([[float(step in mine) for step in steps] for mine in held])
         return [step for i, step in enumerate(steps) if step >= 0 and all(row[i] for row in table)]
 
     def _tell(self, loggers: list[Logger], lines: list[dict[str, Any]]) -> None:
@@ -205,11 +205,11 @@ class Loop:
             logger.line(lines[0])
 
     def _train_lines(self, lr: float) -> list[dict[str, Any]]:
-        means = [sum(losses) / len(losses) for losses in zip(*self._losses, strict=True)]
+        self.train_losses = [sum(losses) / len(losses) for losses in zip(*self._losses, strict=True)]
         self._losses = []
-        self.train_loss = sum(means) / len(means)
         return [
-            {"kind": "train", **self._when(index), "loss": loss, "lr": lr} for index, loss in enumerate(means)
+            {"kind": "train", **self._when(index), "loss": loss, "lr": lr}
+            for index, loss in enumerate(self.train_losses)
         ]
 
     def _evaluation_lines(self, found: Evaluation) -> list[dict[str, Any]]:

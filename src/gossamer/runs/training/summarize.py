@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from dataclasses import replace
 
 from gossamer.runs.config import Config
@@ -49,8 +48,8 @@ def results(known: Summary, loop: Loop, status: str) -> Summary:
     if loop.evaluation is None and status != "diverged":
         loop.evaluation = evaluate(here)
     found, links = loop.evaluation, _links(here)
-    own_loss = math.nan if loop.train_loss is None else loop.train_loss
-    rows = here.gathered([[own_loss, float(sent)] for sent in here.sent_evaluating])
+    pairs = zip(loop.train_losses, here.sent_evaluating, strict=True)
+    rows = here.together.gather([[loss, float(sent)] for loss, sent in pairs])
     return replace(
         known,
         status=status,
@@ -77,7 +76,7 @@ def mark_failed(folder: RunFolder, status: str, error: str) -> None:
 
 def _links(here: LocalWorkers) -> tuple[Link, ...]:
     """Return the bytes of every pair that has talked in training."""
-    rows = here.gathered([[float(sent[j]) for j in range(here.n)] for sent in here.sent])
+    rows = here.together.gather([[float(sent[j]) for j in range(here.n)] for sent in here.sent])
     return tuple(Link(i, j, int(count)) for i, row in enumerate(rows) for j, count in enumerate(row) if count)
 
 
