@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export OMP_NUM_THREADS = 1
 unexport PYTHONDONTWRITEBYTECODE  # with it, every process would compile torch anew
 
-.PHONY: demo test test-oldest dist docs quick everywhere study lint clean
+.PHONY: demo test test-oldest dist docs quick everywhere study tables lint clean
 demo: $(VENV)/demo.done
 	rm -rf runs/demo
 	$(BIN)/gossamer train --task digits --workers 8 --algorithm choco --compressor topk:0.01 --epochs 30 --out runs/demo
@@ -47,6 +47,10 @@ dist: $(VENV)/test.done
 docs: $(VENV)/docs.done
 	rm -rf build/docs build/doctrees
 	$(BIN)/sphinx-build -W -n --keep-going --quiet -d build/doctrees docs build/docs
+
+# The tables of docs that follow from the classes: after adding an algorithm, a compressor or a topology.
+tables: $(VENV)/test.done
+	$(BIN)/python -m benchmarks.catalogue
 
 study: $(VENV)/test.done
 	$(BIN)/python -m pytest -m study

@@ -19,12 +19,13 @@ extensions = [
     "root_files",
     "mathml",
     "offline",
+    "registered",
 ]
 exclude_patterns = ["_ext", "results", "figures"]
 
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
-smartquotes = False  # quotes around what is to be typed stay as they are
+smartquotes_action = "D"  # dashes only: quotes around what is to be typed stay as they are
 suppress_warnings = ["misc.highlighting_failure"]  # "hex" blocks name a test's case, not a language
 
 nitpicky = True  # a name in the API that leads nowhere is an error; other projects' pages are not at hand

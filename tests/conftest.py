@@ -12,6 +12,9 @@ import pytest
 from gossamer.lab import LabError, require_lab
 from tests import kinds
 
+# What helpers assert is explained as what tests assert is.
+pytest.register_assert_rewrite("tests.support")
+
 # A shell starts what runs in its background deaf to Ctrl-C, and all processes of the tests with it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

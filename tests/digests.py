@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,10 +22,11 @@ from gossamer import topology
 from gossamer._random import generator
 from gossamer.algorithms import Algorithm
 from gossamer.compress.layout import Layout
-from tests.cases import COMPRESSED, COMPRESSORS, PLAIN
-from tests.distributed.test_same_bits import GRAPHS, STEPS, all_cases, cases, spread, varied
-from tests.problem import simulated
-from tests.processes import run_processes
+from gossamer.topology import Schedule, Topology
+from tests.support.cases import COMPRESSED, COMPRESSORS, PLAIN
+from tests.support.problem import simulated
+from tests.support.processes import run_processes
+from tests.support.same_bits import GRAPHS, STEPS, all_cases, cases, spread, varied
 
 EARLY = {"dpsgd": PLAIN["dpsgd"], "choco": COMPRESSED["choco-overlapped"](COMPRESSORS["topk"])}
 DTYPES = (torch.float64, torch.bfloat16)
@@ -48,9 +50,9 @@ def messages() -> dict[str, str]:
 
 
 def simulations() -> dict[str, str]:
-    rows: dict[str, tuple[Algorithm, object, dict[str, object]]] = {}
-    for graph in GRAPHS:
-        rows |= {f"{graph} {name}": (a, GRAPHS[graph], {}) for name, a in cases(graph).items()}
+    rows: dict[str, tuple[Algorithm, Topology | Schedule, dict[str, Any]]] = {}
+    for place, graph in GRAPHS.items():
+        rows |= {f"{place} {name}": (a, graph, {}) for name, a in cases(place).items()}
     ring = GRAPHS["ring"]
     for dtype in DTYPES:
         rows |= {f"{dtype} {name}": (a, ring, {"dtype": dtype}) for name, a in EARLY.items()}

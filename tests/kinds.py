@@ -29,7 +29,8 @@ MARKS = {
     "study": "a long statistical or empirical study: make study",
 }
 NOT_QUICK = ("process", "root", "browser", "slow")
-STARTERS = ("run_processes", "subprocess", "Process", "Popen", "fork")  # and gossamer.runs.train
+# Names that only those use who start processes, beside gossamer.runs.train.
+STARTERS = ("run_processes", "subprocess", "Process", "Popen", "popen", "fork", "WorkerFailed")
 OF_FIXTURES = {"machine": ("process", "root"), "driver": ("process", "browser")}
 SYSTEM_TOOLS = ("git", "fc-list")  # the commit of a run, the fonts for matplotlib: over at once
 

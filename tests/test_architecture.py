@@ -12,14 +12,15 @@ import pytest
 
 import gossamer
 from gossamer.runs import simulate
-from tests.runs.small import small
+from tests.support.small import small
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "gossamer"
+TESTS = ROOT / "tests"
 
 # Every room may import from itself and from the rooms before it; see CONTRIBUTING.md.
 ROOMS = [
-    {"errors", "_lazy", "_options", "_random", "_registry", "_suggest", "_version"},
+    {"errors", "_lazy", "_options", "_processes", "_random", "_registry", "_suggest", "_version"},
     {"topology", "network"},
     {"compress"},
     {"rounds"},
@@ -51,9 +52,9 @@ def imports(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or "."
+            yield from (f"{node.module or ''}.{alias.name}" for alias in node.names)
 
 
 def room(name):
@@ -146,11 +147,13 @@ def test_an_algorithm_reads_beside_its_paper():
     for kind in gossamer.algorithms.NAMES.values():
         path = SOURCE / "algorithms" / f"{kind.__module__.rsplit('.', maxsplit=1)[-1]}.py"
         assert len(path.read_text().splitlines()) <= 90, path.name
-        assert re.search(r"arXiv:\d{4}\.\d{5}", kind.__doc__), f"{kind.__name__} does not name its paper"
+        assert re.search(r"arXiv:\d{4}\.\d{5}", kind.__doc__ or ""), (
+            f"{kind.__name__} does not name its paper"
+        )
 
 
 def test_every_algorithm_and_compressor_is_in_the_table_of_cases():
-    from tests.cases import COMPRESSED, COMPRESSORS, PLAIN
+    from tests.support.cases import COMPRESSED, COMPRESSORS, PLAIN
 
     built = [make(COMPRESSORS["identity"]) for make in COMPRESSED.values()] + list(PLAIN.values())
     assert set(gossamer.algorithms.NAMES.values()) == {type(algorithm) for algorithm in built}
@@ -160,10 +163,29 @@ def test_every_algorithm_and_compressor_is_in_the_table_of_cases():
 
 def test_threads_draw_from_the_generator_that_they_share_one_at_a_time():
     """Between one thread's torch.manual_seed and its draws another's could draw: see `threads.seeded`."""
-    for path in (ROOT / "tests").rglob("*.py"):
+    for path in TESTS.rglob("*.py"):
         text = path.read_text()
         if "run_threads" in text and path.name not in ("threads.py", Path(__file__).name):
             assert "torch.manual_seed" not in text, f"{path.name} seeds for all threads: use threads.seeded"
+
+
+def test_nothing_imports_a_test_file():
+    """What several test files need is in tests/support: a test file can be read, moved and run alone."""
+    taken = {
+        path.name: [m for m in imports(path) if re.search(r"(^|\.)test_", m)] for path in TESTS.rglob("*.py")
+    }
+    taken = {name: modules for name, modules in taken.items() if modules}
+    assert not taken, "move what they share to tests/support"
+
+
+def test_helpers_of_the_tests_have_one_place():
+    """Beside them are only what pytest itself reads, and the modules that are commands."""
+    everywhere = {"__init__.py", "conftest.py"}
+    on_top = everywhere | {"kinds.py", "digests.py", "everywhere.py", "packages.py"}
+    for path in TESTS.rglob("*.py"):
+        if path.parent.name != "support" and not path.name.startswith("test_"):
+            allowed = on_top if path.parent == TESTS else everywhere
+            assert path.name in allowed, f"{path.relative_to(ROOT)} is no test: move it to tests/support"
 
 
 def test_no_algorithm_or_compressor_is_asked_for_by_name_outside_its_file():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,14 +14,14 @@ import torch
 from torch import Tensor
 
 from gossamer import Simulation
-from gossamer.algorithms import DCD, DPSGD, ECD, Algorithm, Choco, DeepSqueeze, PowerGossip
+from gossamer.algorithms import DCD, DPSGD, ECD, Algorithm, Choco, DeepSqueeze, Order, PowerGossip
 from gossamer.algorithms.edges import Edge
 from gossamer.compress import Compressor, Identity, LowRank, Sign, TopK
 from gossamer.compress.layout import Layout
 from gossamer.compress.wire import Reader
 from gossamer.topology import ring
-from tests import oracle
-from tests.cases import quiet
+from tests.support import oracle
+from tests.support.cases import quiet
 
 DATA = np.load(Path(__file__).parent / "data" / "authors_n4_excerpt.npz")
 NAMES = {key for key in DATA if key.endswith("_n4")}
@@ -29,7 +30,7 @@ LAYOUT = Layout(("X", "b"), ((12, 8), (8,)), torch.float64)
 RING, LR = ring(4), 0.05
 LAST = 50  # round
 
-ORDERS = {
+ORDERS: dict[str, Order] = {
     "overlap": "combine-then-adapt",
     "sequential": "adapt-then-combine",
     "consensus": "adapt-then-combine",
@@ -61,7 +62,7 @@ def simulation(name: str, algorithm: Algorithm, start: np.ndarray | None = None)
     if start is None:
         start = DATA["start_consensus" if "consensus" in name else "start"]
     starts = [LAYOUT.views(torch.from_numpy(x.copy())) for x in start]
-    training = {} if "consensus" in name else {"gradient": gradient, "optimizer": sgd}
+    training: dict[str, Any] = {} if "consensus" in name else {"gradient": gradient, "optimizer": sgd}
     return Simulation(starts, RING, algorithm, **training)
 
 
@@ -102,9 +103,9 @@ def direct() -> dict[str, Algorithm]:
             rows[f"pg_deepsqueeze_topk25_{when}_n4"] = DeepSqueeze(COMPRESSORS["topk25"], 0.1)
             rows[f"pg_deepsqueeze_sign_{when}_n4"] = DeepSqueeze(COMPRESSORS["sign"], 0.05)
     for c, compressor in COMPRESSORS.items():
-        rows[f"chocosgd_dcd_{c}_n4"] = quiet(lambda compressor=compressor: DCD(compressor))
+        rows[f"chocosgd_dcd_{c}_n4"] = quiet(partial(DCD, compressor))
     for c in ("sign", "identity"):
-        rows[f"chocosgd_ecd_{c}_n4"] = quiet(lambda c=c: ECD(COMPRESSORS[c]))
+        rows[f"chocosgd_ecd_{c}_n4"] = quiet(partial(ECD, COMPRESSORS[c]))
     rows["chocosgd_ds_topk25_n4"] = DeepSqueeze(COMPRESSORS["topk25"], 0.1)
     rows["chocosgd_ds_sign_n4"] = DeepSqueeze(COMPRESSORS["sign"], 0.05)
     return rows
@@ -169,7 +170,7 @@ def test_choco_with_the_best_rank_1(when):
         return {"X": g["X"]}
 
     algorithm = Choco(BestRank1(), 0.3, ORDERS[when], x_hat="zero")
-    training = {} if when == "consensus" else {"gradient": gradient_of_X, "optimizer": sgd}
+    training: dict[str, Any] = {} if when == "consensus" else {"gradient": gradient_of_X, "optimizer": sgd}
     run = Simulation([{"X": x[:96].view(12, 8)} for x in start], RING, algorithm, **training)
     W = torch.from_numpy(RING.W.copy())
 

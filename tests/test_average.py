@@ -10,7 +10,7 @@ from gossamer.algorithms import Choco, DeepSqueeze
 from gossamer.compress import LowRank, TopK
 from gossamer.rounds.collectives import all_gather, all_mean, broadcast, first_error
 from gossamer.rounds.drive import run_together
-from tests.processes import run_processes
+from tests.support.processes import run_processes
 
 
 def tensors(n, shape=(30, 20), dtype=torch.float32):
@@ -120,3 +120,27 @@ def test_gamma_of_a_low_rank_goes_with_the_size_of_the_matrices():
     assert gossamer.tune_gamma(low, ring, shapes=[(5, 5), (30, 10, 5)]) == gossamer.tune_gamma(
         low, ring, shapes=[(30, 30)]
     )
+
+
+@pytest.mark.slow
+def test_gamma_found_for_small_tensors_and_raw_policies_is_stable():
+    ring = gossamer.topology.ring(8)
+    assert gossamer.tune_gamma(Choco(TopK(0.01, raw=4096)), ring) == gossamer.tune_gamma(
+        Choco(TopK(0.01)), ring
+    )
+    tensors = [torch.randn(19, generator=torch.Generator().manual_seed(i)) for i in range(8)]
+    results = gossamer.simulate_average(tensors, algorithm="choco", compressor="topk:0.1")
+    assert results[0].converged
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "compressor"), [("allreduce", None), ("naive", "qsgd:8"), ("dcd", "qsgd:8")]
+)
+def test_what_cannot_average_says_so(algorithm, compressor):
+    with pytest.raises(ValueError, match="cannot average"):
+        gossamer.simulate_average([torch.ones(3), torch.zeros(3)], algorithm=algorithm, compressor=compressor)
+
+
+def test_only_tensors_of_one_shape_have_an_average():
+    with pytest.raises(ValueError, match="one shape"):
+        gossamer.simulate_average([torch.ones(3), torch.zeros(4)], algorithm="dpsgd")

@@ -19,13 +19,14 @@ from benchmarks.peers.worker import affordable
 from benchmarks.record import RESULTS, ROOT, Lines, NotMeasuredError, commit, one_row_a_line, read
 from benchmarks.slow_networks import __main__ as slow_networks
 from benchmarks.slow_networks import page as slow_networks_page
-from benchmarks.slow_networks.plan import Goal
+from benchmarks.slow_networks.plan import PROBLEMS, Goal
 from benchmarks.slow_networks.results import beyond_the_limit, early, learned, ratios
 from torch.nn.functional import cross_entropy
 
 from gossamer.network.links import OVERHEAD, Network
 from gossamer.runs import Config
 from gossamer.runs.training.learner import own_randomness
+from gossamer.tasks.models import GPT
 
 
 def test_the_first_step_that_is_good_enough_with_the_best_learning_rate():
@@ -60,7 +61,7 @@ def test_ratios_compare_the_best_of_each_kind():
         "averaging every 4 steps": row(22, 22, 33),
         "CHOCO, sign": row(10, 11, 12),
         "D-PSGD": row(80, 81, 82),
-        "D-PSGD, late": row(77, 76, 78),
+        "D-PSGD, overlap 1": row(77, 76, 78),
         "all-reduce, 8 bits": row(44, 45, 43),
     }
     found = ratios(rows)
@@ -71,7 +72,7 @@ def test_ratios_compare_the_best_of_each_kind():
             "DDP": {"method": "DDP", "times": pytest.approx(100 / 11)},
             "best hook": {"method": "DDP, fp16 hook", "times": pytest.approx(5)},
             "best of all else": {"method": "averaging every 4 steps", "times": pytest.approx(2)},
-            "D-PSGD": {"method": "D-PSGD, late", "times": pytest.approx(7)},
+            "D-PSGD": {"method": "D-PSGD, overlap 1", "times": pytest.approx(7)},
             "quantized": {"method": "all-reduce, 8 bits", "times": pytest.approx(4)},
         },
     }
@@ -124,8 +125,8 @@ def test_what_the_clock_predicts_for_a_ring():
     size = sum(p.numel() for p in config.make_task().model().parameters())
     wire = 2 * 4 * size * 8 * OVERHEAD / 10e6
     assert predicted(config, None, network, 0.05) == pytest.approx(0.05 + 0.04 + wire, rel=0.01)
-    late = Config(task="digits", algorithm="dpsgd", workers=4, steps=1, overlap=True)
-    assert predicted(late, None, network, 0.05) == pytest.approx(max(0.05, 0.04 + wire), rel=0.01)
+    overlapped = Config(task="digits", algorithm="dpsgd", workers=4, steps=1, overlap=True)
+    assert predicted(overlapped, None, network, 0.05) == pytest.approx(max(0.05, 0.04 + wire), rel=0.01)
 
 
 def test_some_methods_make_no_results(tmp_path, monkeypatch):
@@ -148,6 +149,21 @@ def test_lines_are_kept_and_found_again(tmp_path):
         NotMeasuredError, match=r"runs.jsonl has no line 'c': measure it with python -m benchmarks.x$"
     ):
         Lines("x", path).lines["c"]
+
+
+def test_lines_of_the_history_are_found_by_todays_names(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    keys = (
+        "curve|GPT|CHOCO, sign, late by 2, every 2 steps|0.01",
+        "speed|CNN|no limit|D-PSGD, late|0",
+        "x|y",
+    )
+    path.write_text("".join(json.dumps({"key": key}) + "\n" for key in keys))
+    assert list(Lines("x", path).lines) == [
+        "curve|GPT|CHOCO, sign, overlap 2, every 2 steps|0.01",
+        "speed|CNN|no limit|D-PSGD, overlap 1|0",
+        "x|y",
+    ]
 
 
 def test_without_raw_lines_it_says_where_they_are(tmp_path, monkeypatch):
@@ -195,7 +211,7 @@ def test_results_are_short_and_say_where_they_come_from():
 
 
 @pytest.mark.parametrize("name", ["adamw", "choco_table", "slow_networks"])
-def test_raw_lines_are_in_the_history(name):
+def test_raw_lines_are_in_the_history(name, tmp_path):
     raw = read(name)["raw lines"]
     words = ["git", "show", f"{raw['commit']}:{raw['path']}"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, check=False)
@@ -203,8 +219,13 @@ def test_raw_lines_are_in_the_history(name):
         pytest.skip("the history is not here")
     assert hashlib.sha256(done.stdout).hexdigest() == raw["sha256"]
     if name == "slow_networks":
-        lines = {line["key"]: line for line in map(json.loads, done.stdout.splitlines())}
-        assert early(lines) == read(name)["results"]["early"]
+        (tmp_path / "runs.jsonl").write_bytes(done.stdout)
+        lines, results = Lines(name, tmp_path / "runs.jsonl").lines, read(name)["results"]
+        assert early(lines) == results["early"]
+        for problem, task in results["tasks"].items():
+            goal, grid = PROBLEMS[problem].goal, PROBLEMS[problem].grid
+            found = {method: learned(lines, problem, method, goal, grid) for method in task["learned"]}
+            assert json.loads(json.dumps(found)) == task["learned"]
 
 
 def test_pages():
@@ -237,7 +258,7 @@ def test_all_reduce_stands_for_ddp(tmp_path, monkeypatch):
     path.write_text("To be, or not to be, that is the question. " * 40)
     text = adamw.Text(path)
     torch.manual_seed(3)
-    model = adamw.GPT(text.characters, 16)
+    model = GPT(text.characters, 16)
     matrices = [p for p in model.parameters() if p.dim() == 2]
     others = [p for p in model.parameters() if p.dim() == 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]

@@ -24,10 +24,8 @@ approx = pytest.approx
 
 def posts(n, sizes):
     """Build a phase from {(sender, receiver): bytes}."""
-    send, expect = [{} for _ in range(n)], [{} for _ in range(n)]
-    for (i, j), nbytes in sizes.items():
-        send[i][j] = nbytes
-        expect[j][i] = nbytes
+    send = [{j: nbytes for (i, j), nbytes in sizes.items() if i == k} for k in range(n)]
+    expect = [{i: nbytes for (i, j), nbytes in sizes.items() if j == k} for k in range(n)]
     return [Traffic(*both) for both in zip(send, expect, strict=True)]
 
 
@@ -171,19 +169,23 @@ def test_nothing_to_send_and_nothing_to_wait_for():
     assert after(jump, ring(4, 10_000)) == approx([2 * transfer(10_000) + 2 * LATENCY] * 4)
 
 
-def test_mistakes_are_explained():
+UNEXPECTED = [Traffic({1: 5}, {}), Traffic({}, {0: 4}), Traffic({}, {})]
+
+
+@pytest.mark.parametrize(
+    ("attempt", "error", "complaint"),
+    [
+        (lambda clock: clock.compute([1.0, 2.0]), ValueError, "2 computing times for 3 workers"),
+        (lambda clock: clock.phase(posts(3, {}), [0.0, -1.0, 0.0]), ValueError, "worker 1 computes for -1"),
+        (lambda clock: clock.compute(float("nan")), ValueError, "worker 0 computes for nan"),
+        (lambda clock: clock.phase(posts(2, {})), AssertionError, "2 phases for 3 workers"),
+        (lambda clock: clock.phase(UNEXPECTED), AssertionError, "worker 1 does not expect 5 bytes from 0"),
+    ],
+)
+def test_mistakes_are_explained(attempt, error, complaint):
     clock = Clock(network(3))
-    with pytest.raises(ValueError, match="2 computing times for 3 workers"):
-        clock.compute([1.0, 2.0])
-    with pytest.raises(ValueError, match="worker 1 computes for -1"):
-        clock.phase(posts(3, {}), [0.0, -1.0, 0.0])
-    with pytest.raises(ValueError, match="worker 0 computes for nan"):
-        clock.compute(float("nan"))
-    with pytest.raises(AssertionError, match="2 phases for 3 workers"):
-        clock.phase(posts(2, {}))
-    phases = [Traffic({1: 5}, {}), Traffic({}, {0: 4}), Traffic({}, {})]
-    with pytest.raises(AssertionError, match="worker 1 does not expect 5 bytes from 0"):
-        clock.phase(phases)
+    with pytest.raises(error, match=complaint):
+        attempt(clock)
     assert clock.times == [0.0] * 3
 
 
@@ -259,7 +261,8 @@ def test_other_numbers_for_the_workers_change_nothing(net, work, phases, p):
     q = np.argsort(p)  # worker i is called p[i]
     limits = {(p[i], p[j]): rate for (i, j), rate in net.limits.items()}
     up, down = (tuple(np.array(rates)[q]) for rates in (net.up, net.down))
-    renamed = Network(up, down, np.array(net.latency)[np.ix_(q, q)], limits, net.rendezvous)
+    latency = tuple(map(tuple, np.array(net.latency)[np.ix_(q, q)]))
+    renamed = Network(up, down, latency, limits, net.rendezvous)
     sizes = [{(p[i], p[j]): nbytes for (i, j), nbytes in phase.items()} for phase in phases]
     np.testing.assert_allclose(run(renamed, np.array(work)[q], *sizes)[p], run(net, work, *phases), atol=1e-9)
 
@@ -269,14 +272,14 @@ def in_small_steps(net, work, sizes, dt):
     ready = {(i, j): max(work[i], work[j] + net.latency[j][i] if net.rendezvous else 0) for i, j in sizes}
     left = {pair: nbytes * 8 * OVERHEAD for pair, nbytes in sizes.items()}
     queue, times, k = np.zeros(N), np.array(work), 0
-    coming = []  # (step of arrival, receiver, bits)
+    coming: list[tuple[float, int, float]] = []  # step of arrival, receiver, bits
     while any(left.values()) or coming or queue.any():
         now = (k := k + 1) * dt
         for i in range(N):
             open_ = [pair for pair in left if pair[0] == i and left[pair] and ready[pair] <= now]
             room = net.up[i] * dt
             wish = {pair: min(left[pair], net.limits.get(pair, inf) * dt) for pair in open_}
-            for rank, pair in enumerate(sorted(open_, key=wish.get)):
+            for rank, pair in enumerate(sorted(open_, key=wish.__getitem__)):
                 moved = min(wish[pair], room / (len(open_) - rank))
                 left[pair], room = left[pair] - moved, room - moved
                 coming.append((k + net.latency[i][pair[1]] / dt, pair[1], moved))

@@ -13,8 +13,8 @@ from gossamer.testing.algorithms import check_algorithm
 from gossamer.testing.topologies import check_topology
 from gossamer.testing.transports import check_transport
 from gossamer.transport import Alone
-from tests.cases import COMPRESSED, COMPRESSORS, PLAIN
-from tests.threads import run_threads
+from tests.support.cases import COMPRESSED, COMPRESSORS, PLAIN
+from tests.support.threads import run_threads
 
 SOME = ("identity", "topk-fp16", "randomk", "sign", "qsgd-4bit", "lowrank-1")
 
@@ -72,9 +72,28 @@ class Forgetful(Algorithm):
         yield from PLAIN["dpsgd"].round(worker, None)
 
 
+@dataclass(frozen=True)
+class Idle(Algorithm):
+    """Asks for a step and does not yield it."""
+
+    def start(self, worker):
+        return None
+
+    def round(self, worker, state):
+        worker.step()
+        q = worker.encode(COMPRESSORS["identity"], worker.x)
+        inbox = yield worker.exchange(q)
+        worker.add_disagreement(COMPRESSORS["identity"], worker.x, q, inbox)
+
+
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
-    [(Impatient(), "sends_before_gradient"), (Noisy(), "global random"), (Forgetful(), "resumed")],
+    [
+        (Impatient(), "sends_before_gradient"),
+        (Noisy(), "global random"),
+        (Forgetful(), "resumed"),
+        (Idle(), "yield worker.step"),
+    ],
 )
 def test_check_algorithm_finds_what_is_wrong(wrong, complaint):
     with pytest.raises(AssertionError, match=complaint):

@@ -13,7 +13,7 @@ from gossamer._random import bell_shaped, seed_of
 from gossamer.algorithms import DPSGD, Choco, PowerGossip
 from gossamer.algorithms.orthonormal import orthonormal
 from gossamer.compress import RandomK, Sign, TopK
-from tests import oracle
+from tests.support import oracle
 
 
 def test_a_draw_is_the_sum_of_the_four_parts_of_a_raw_number():

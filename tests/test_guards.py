@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -12,10 +13,10 @@ from torch.nn.functional import cross_entropy
 
 import gossamer
 from gossamer.algorithms import PowerGossip
-from tests.cases import COMPRESSED, COMPRESSORS, PLAIN
-from tests.problem import flat
-from tests.threads import run_threads, seeded
-from tests.training import CHOCO, batch, fit, small, wrap
+from tests.support.cases import COMPRESSED, COMPRESSORS, PLAIN
+from tests.support.problem import flat
+from tests.support.threads import run_threads, seeded
+from tests.support.training import CHOCO, batch, fit, small, wrap
 
 ALGORITHMS = {name: make(COMPRESSORS["topk"]) for name, make in COMPRESSED.items()} | PLAIN
 
@@ -197,7 +198,7 @@ def test_resting_layers_cost_no_bytes_and_leave_the_rest_as_it_would_be(name):
         steps(model, optimizer, 3, 4, link.rank)
         return optimizer.bytes_sent - before
 
-    never, before, after = (run_threads(3, lambda link, w=w: sent(link, w)) for w in ("", "before", "after"))
+    never, before, after = (run_threads(3, partial(sent, when=when)) for when in ("", "before", "after"))
     assert after == before
     assert after[0] < never[0]
 
@@ -248,11 +249,12 @@ def test_sparse_gradients_with_all_reduce_are_those_of_a_dense_embedding():
         for step in range(3):
             optimizer.zero_grad()
             model(torch.tensor([link.rank, step, step])).square().sum().backward()
+            assert model.weight.grad is not None
             assert model.weight.grad.is_sparse == sparse
             optimizer.step()
         return flat(model)
 
-    for x, y in zip(*(run_threads(3, lambda link, s=s: work(link, s)) for s in (True, False)), strict=True):
+    for x, y in zip(*(run_threads(3, partial(work, sparse=sparse)) for sparse in (True, False)), strict=True):
         assert torch.allclose(x, y, rtol=0, atol=1e-7)
 
 
@@ -292,5 +294,5 @@ def test_choco_with_a_resting_layer_equals_choco_without_that_layer_for_the_othe
             optimizer.step()
         return model["b"].detach().clone()
 
-    for x, y in zip(*(run_threads(3, lambda link, w=w: work(link, w)) for w in (True, False)), strict=True):
+    for x, y in zip(*(run_threads(3, partial(work, whole=whole)) for whole in (True, False)), strict=True):
         assert torch.equal(x, y)

@@ -12,10 +12,10 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 import gossamer
 from gossamer.algorithms import DPSGD, AllReduce, Choco, PowerGossip
-from gossamer.compress import TopK
-from tests.problem import Model, advance, flat, sgd
-from tests.threads import run_threads, seeded
-from tests.training import CHOCO, batch, fit, small, wrap
+from gossamer.compress import Sign, TopK
+from tests.support.problem import Model, advance, flat, sgd
+from tests.support.threads import run_threads, seeded
+from tests.support.training import CHOCO, batch, fit, small, wrap
 
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
@@ -38,37 +38,17 @@ def test_alone_it_is_the_optimizer_inside(name):
         assert torch.allclose(flat(plain), flat(wrapped), rtol=0, atol=1e-6)
 
 
-def test_all_reduce_with_adam_is_one_worker_with_the_mean_gradient():
-    def work(link):
-        model = small()
-        fit(
-            model,
-            wrap(model, link, torch.optim.Adam(model.parameters()), algorithm=AllReduce()),
-            10,
-            link.rank,
-        )
-        return flat(model)
-
-    alone = small()
-    adam = torch.optim.Adam(alone.parameters())
-    for step in range(10):
-        adam.zero_grad()
-        for rank in range(3):
-            x, y = batch(rank, step)
-            (cross_entropy(alone(x), y) / 3).backward()
-        adam.step()
-    for x in run_threads(3, work):
-        assert torch.allclose(x, flat(alone), rtol=0, atol=1e-5)
-
-
 def test_start_values_and_buffers_come_from_worker_0():
     def work(link):
         with seeded(link.rank):
-            model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
-        model[1].running_mean.fill_(float(link.rank))
-        model[1].num_batches_tracked.fill_(link.rank)
+            norm = nn.BatchNorm1d(4)
+            model = nn.Sequential(nn.Linear(4, 4), norm)
+        assert norm.running_mean is not None
+        assert norm.num_batches_tracked is not None
+        norm.running_mean.fill_(float(link.rank))
+        norm.num_batches_tracked.fill_(link.rank)
         wrap(model, link)
-        return flat(model), model[1].running_mean.clone(), int(model[1].num_batches_tracked)
+        return flat(model), norm.running_mean.clone(), int(norm.num_batches_tracked)
 
     results = run_threads(5, work)
     assert all(torch.equal(x, results[0][0]) for x, _, _ in results)
@@ -117,6 +97,13 @@ def test_consensus_is_the_exact_average_for_a_while():
         rows = [torch.cat([before[name].reshape(-1).double() for name in names]) for before, _, _ in results]
         apart = torch.stack(rows) - torch.stack(rows).mean(0)
         assert results[0][2] == pytest.approx(float(apart.square().sum(1).mean().sqrt()), rel=1e-5)
+
+
+def test_options_by_name_reach_the_algorithm():
+    optimizer = wrap(
+        small(), algorithm="choco", compressor="sign", gamma=0.4, order="combine-then-adapt", overlap=True
+    )
+    assert optimizer.algorithm == Choco(Sign(), 0.4, "combine-then-adapt")
 
 
 def test_schedulers_closures_clipping_and_groups():
@@ -233,7 +220,7 @@ def test_mixed_dtypes_frozen_and_tied_parameters_and_missing_gradients():
         return flat(model), optimizer.consensus_distance()
 
     for algorithm in (AllReduce(), CHOCO, DPSGD(), PowerGossip(), gossamer.algorithms.make("dcd", "qsgd:8")):
-        results = run_threads(3, lambda link, a=algorithm: work(link, a))
+        results = run_threads(3, partial(work, algorithm=algorithm))
         assert results[0][1] < 0.5
         if isinstance(algorithm, AllReduce):
             assert all(torch.equal(results[0][0], x) for x, _ in results)
@@ -252,8 +239,9 @@ def test_gamma_is_found_once_and_told_to_all(caplog):
 
 def test_frozen_parameters_come_from_worker_0_too():
     def work(link):
-        model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
-        model[0].requires_grad_(False).weight.fill_(float(link.rank + 1))
+        frozen = nn.Linear(3, 3).requires_grad_(False)
+        frozen.weight.fill_(float(link.rank + 1))
+        model = nn.Sequential(frozen, nn.Linear(3, 2))
         wrap(model, link)
         return flat(model)
 

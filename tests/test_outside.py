@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -22,17 +22,17 @@ from gossamer.compress import Sign, wire
 from gossamer.compress.layout import Layout
 from gossamer.errors import PackageError, WireError
 from gossamer.testing import check_algorithm, check_compressor, check_topology
-from tests import outsiders
-from tests.outsiders import Gentle, Stride, wagon_wheel
+from tests.support import third_party
+from tests.support.third_party import Gentle, Stride, wagon_wheel
 
-REGISTRIES = (algorithms.NAMES, compress.NAMES, topology.NAMES)
+REGISTRIES: tuple[Registry[Any], ...] = (algorithms.NAMES, compress.NAMES, topology.NAMES)
 POINTS = """
 [gossamer.algorithms]
-gentle = outsiders:Gentle
+gentle = third_party:Gentle
 [gossamer.compressors]
-stride = outsiders:Stride
+stride = third_party:Stride
 [gossamer.topologies]
-wagon-wheel = outsiders:wagon_wheel
+wagon-wheel = third_party:wagon_wheel
 """
 COMMANDS = """
 import contextlib, io, json, sys
@@ -101,10 +101,10 @@ def test_what_is_registered_can_be_named():
         algorithms.make("gentle:x", "sign")
 
 
-def test_what_is_not_registered_cannot():
-    for make in (lambda: algorithms.make("gentle"), lambda: compress.make("stride:3")):
-        with pytest.raises(ValueError, match="unknown"):
-            make()
+@pytest.mark.parametrize("make", [lambda: algorithms.make("gentle"), lambda: compress.make("stride:3")])
+def test_what_is_not_registered_cannot(make):
+    with pytest.raises(ValueError, match="unknown"):
+        make()
 
 
 def test_they_keep_the_contracts_that_ours_keep():
@@ -114,8 +114,8 @@ def test_they_keep_the_contracts_that_ours_keep():
 
 
 def test_an_installed_package_can_be_named_on_the_command_line(tmp_path):
-    shutil.copy(outsiders.__file__, tmp_path)
-    install(tmp_path, "outsiders", "1.5", POINTS)
+    shutil.copy(third_party.__file__, tmp_path)
+    install(tmp_path, "third_party", "1.5", POINTS)
     names = (
         "--algorithm gentle:2 --compressor stride:3 --topology wagon-wheel:2 --workers 4 --steps 3 --quiet"
     )
@@ -167,7 +167,7 @@ def fresh(group: str) -> Registry:
 
 
 def test_a_name_is_taken_once(tmp_path, monkeypatch):
-    point = "[tests.outside]\n{} = tests.outsiders:Gentle\n"
+    point = "[tests.outside]\n{} = tests.support.third_party:Gentle\n"
     install(tmp_path, "first", "1.0", point.format("gentle"))
     install(tmp_path, "second", "2.0", point.format("gentle"))
     install(tmp_path, "rival", "3.0", point.format("choco"))
@@ -198,7 +198,7 @@ def test_a_name_that_is_taken_cannot_be_registered():
 
     with pytest.raises(ValueError, match=r"'choco' of .*Ours: the name is taken by gossamer"):
         algorithms.register(Ours)
-    with pytest.raises(ValueError, match=r"the name is taken by tests\.outsiders\.Gentle"):
+    with pytest.raises(ValueError, match=r"the name is taken by tests\.support\.third_party\.Gentle"):
         algorithms.register(Theirs)
     assert algorithms.register(Gentle) is Gentle  # the same once more, as in a notebook
 
@@ -216,42 +216,46 @@ def test_known_names_look_for_no_packages(monkeypatch):
         list(compress.NAMES)
 
 
-def test_what_cannot_be_registered_says_why():
-    def nameless(n):
-        return None
+def nameless(n):
+    return None
 
-    def unreadable(n: int, sides: list[int]):
-        """A graph."""
 
-    for function, problem in (
-        (nameless, "docstring"),
-        (unreadable, "cannot be read from text"),
-        (7, "no function"),
-    ):
-        with pytest.raises(ValueError, match=problem):
-            topology.register(function)
-    for kind, problem in (
-        (Stride, "no class of Algorithm"),
-        (gossamer.algorithms.Algorithm, "has no examples"),
-    ):
-        with pytest.raises(ValueError, match=problem):
-            algorithms.register(kind)
+def unreadable(n: int, sides: list[int]):
+    """A graph."""
+
+
+@pytest.mark.parametrize(
+    ("register", "wrong", "problem"),
+    [
+        (topology.register, nameless, "docstring"),
+        (topology.register, unreadable, "cannot be read from text"),
+        (topology.register, 7, "no function"),
+        (algorithms.register, Stride, "no class of Algorithm"),
+        (algorithms.register, algorithms.Algorithm, "has no examples"),
+    ],
+)
+def test_what_cannot_be_registered_says_why(register, wrong, problem):
+    with pytest.raises(ValueError, match=problem):
+        register(wrong)
 
 
 def test_wire_codes_are_taken_once():
-    with pytest.raises(
-        ValueError, match=r"wire code 201, which is taken by tests\.outsiders\.Stride: take another"
-    ):
+    taken = r"wire code 201, which is taken by tests\.support\.third_party\.Stride: take another"
+    with pytest.raises(ValueError, match=taken):
 
         class Second(Stride):
             examples: ClassVar[dict[str, str]] = {"second": "the same"}
 
+
+def test_wire_codes_of_gossamers_own_are_refused():
     with pytest.raises(ValueError, match="wire code 5: take one from 128 to 255"):
 
         class Low(Stride):
             code: ClassVar[int] = 5
             examples: ClassVar[dict[str, str]] = {"low": "a code of Gossamer's"}
 
+
+def test_a_message_of_an_unexpected_kind_is_named():
     message = Stride(1).encode(torch.ones(4), Layout.flat(4))
     with pytest.raises(WireError, match="it holds stride where sign was expected"):
         Sign().decode(message, Layout.flat(4))

@@ -11,9 +11,9 @@ from torch import nn
 from gossamer.algorithms import DPSGD, Choco, PowerGossip
 from gossamer.compress import Sign
 from gossamer.topology import complete
-from tests.test_oracle import GRAPHS, OPTIMIZERS, check_case
-from tests.threads import run_threads
-from tests.training import fit, small, wrap
+from tests.support.oracle_check import GRAPHS, OPTIMIZERS, check_case
+from tests.support.threads import run_threads
+from tests.support.training import fit, small, wrap
 
 EARLY = ("naive", "choco-overlapped", "dpsgd", "dpsgd-gamma", "powergossip-overlapped")
 

@@ -8,8 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gossamer import topology
 from gossamer.algorithms.edges import products
-from tests.cases import PLAIN
-from tests.problem import simulated
+from tests.support.cases import PLAIN
+from tests.support.problem import simulated
 
 POWER_GOSSIP = [name for name in PLAIN if name.startswith("powergossip")]
 

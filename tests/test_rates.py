@@ -128,13 +128,15 @@ def test_linear_speed_up(algorithm):
     errors = []
     for n in sizes:
         noise = torch.Generator().manual_seed(n)
+
+        def gradient(rank, p, step, noise=noise):
+            return {"x": p["x"].detach() + torch.randn(shape, generator=noise)}
+
         run = Simulation(
             {"x": torch.zeros(shape)},
             ring(n),
             algorithm,
-            gradient=lambda rank, p, step, noise=noise: {
-                "x": p["x"].detach() + torch.randn(shape, generator=noise)
-            },
+            gradient=gradient,
             optimizer=lambda p: torch.optim.SGD(p, lr=lr),
         )
         run.run(15)

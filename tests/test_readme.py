@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.packages import require_same_model, the_readmes_loop
-from tests.processes import torchrun
+from tests.support.processes import torchrun
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 
 import pytest
 import torch
@@ -11,10 +10,11 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from gossamer.algorithms import Choco
-from tests.cases import COMPRESSED, COMPRESSORS, PLAIN
-from tests.problem import flat
-from tests.threads import run_threads
-from tests.training import CHOCO, batch, wrap
+from gossamer.compress import Sign
+from tests.support.cases import COMPRESSED, COMPRESSORS, PLAIN
+from tests.support.problem import flat
+from tests.support.threads import run_threads
+from tests.support.training import CHOCO, batch, through_a_file, wrap
 
 ALGORITHMS = {name: make(COMPRESSORS["qsgd-4bit"]) for name, make in COMPRESSED.items()} | PLAIN
 ORDERS = ["weights first", "weights after the wrap", "weights last", "no weights", "average first"]
@@ -41,14 +41,6 @@ def began(link, algorithm, **options):
     return model, wrap(
         model, link, torch.optim.Adam(model.parameters(), lr=0.03), algorithm=algorithm, **options
     )
-
-
-def through_a_file(state):
-    """Return what a checkpoint on disk would give back."""
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
 
 
 def everything(model, optimizer):
@@ -119,10 +111,24 @@ def test_without_broadcast_and_checkpoint_different_starts_are_refused_where_the
         optimizer = wrap(model, link, algorithm=CHOCO, broadcast=False)
         with pytest.raises(ValueError, match=r"load each worker's checkpoint .* or wrap without"):
             optimizer.step()
-        wrap(model, link, algorithm=Choco("sign", 0.3, x_hat="zero"), broadcast=False).step()
+        wrap(model, link, algorithm=Choco(Sign(), 0.3, x_hat="zero"), broadcast=False).step()
         return model.weight[0, 0].item()
 
     assert run_threads(2, work) != [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [({"every": 2}, "every"), ({"seed": 3}, "seed"), ({"topology": "complete"}, "topology")],
+)
+def test_a_checkpoint_of_another_run_is_refused_with_the_difference(options, field):
+    def made(**options):
+        return wrap(network(), algorithm="choco", compressor="topk:0.25", gamma=0.3, **options)
+
+    saved = made().state_dict()
+    with pytest.raises(ValueError, match=f"made with {field} = "):
+        made(**options).load_state_dict(saved)
+    made().load_state_dict(saved)
 
 
 def test_weights_that_do_not_belong_to_the_loaded_state_are_refused():

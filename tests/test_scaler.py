@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
 import gossamer
-from tests.problem import flat
-from tests.threads import run_threads
-from tests.training import batch, small, wrap
+from tests.support.problem import flat
+from tests.support.threads import run_threads
+from tests.support.training import batch, small, wrap
 
 
 def train(link, bad, scaler, clip=False):
@@ -49,7 +51,7 @@ def test_without_overflow_it_is_torchs_scaler():
         return train(link, set(), kind("cpu", init_scale=256.0))
 
     ours, torchs = (
-        run_threads(3, lambda link, k=k: work(link, k)) for k in (gossamer.GradScaler, torch.amp.GradScaler)
+        run_threads(3, partial(work, kind=kind)) for kind in (gossamer.GradScaler, torch.amp.GradScaler)
     )
     for mine, theirs in zip(ours, torchs, strict=True):
         assert mine[:2] == theirs[:2]

@@ -15,11 +15,11 @@ from gossamer import topology
 from gossamer._node.stamps import STOPPING, RoundStamps
 from gossamer.compress import wire
 from gossamer.errors import MismatchError, WireError
-from gossamer.topology import rounds_to_reach_all
-from tests.threads import run_threads, seeded
-from tests.training import fit, small, wrap
+from gossamer.topology import Schedule, Topology, rounds_to_reach_all
+from tests.support.threads import run_threads, seeded
+from tests.support.training import fit, small, wrap
 
-GRAPHS = {
+GRAPHS: dict[str, Topology | Schedule] = {
     "ring": topology.ring(7),
     "chain": topology.chain(6),
     "star": topology.star(5),
@@ -114,37 +114,38 @@ def test_a_step_skipped_on_one_worker_is_told(caplog):
     assert caplog.text.count("WARNING") == 3, "once a worker"
 
 
+def rounds_until_stop(graph: Topology | Schedule, asking: dict[int, int]) -> dict[int, int]:
+    """Pass stamps along the graph by hand; return after how many rounds each worker stops."""
+    done = [0] * graph.n
+
+    def stamping(i: int) -> RoundStamps:
+        return RoundStamps(
+            i, lambda: [{"lr": 0.1}], lambda: done[i], lambda t: rounds_to_reach_all(graph, i, t)
+        )
+
+    stamps = [stamping(i) for i in range(graph.n)]
+    stopped: dict[int, int] = {}
+    for t in range(400):
+        for i, when in asking.items():
+            stamps[i].wants_to_stop |= t >= when
+        written = [s.write() for s in stamps]
+        for j in range(graph.n):
+            for i in graph.senders(j, t):
+                stamps[j].read(i, written[i])
+        for i in range(graph.n):
+            done[i] += 1
+            if stamps[i].time_to_stop:
+                stopped.setdefault(i, done[i])
+        if stopped:
+            return stopped
+    raise AssertionError("nobody has stopped")
+
+
 @pytest.mark.parametrize("name", GRAPHS)
 def test_all_workers_stop_after_the_same_round(name):
     graph = GRAPHS[name]
-
-    def rounds_until_stop(asking):
-        """Pass stamps along the graph by hand; return after how many rounds each worker stops."""
-        done = [0] * graph.n
-        stamps = [
-            RoundStamps(
-                i, lambda: [{"lr": 0.1}], lambda i=i: done[i], lambda t, i=i: rounds_to_reach_all(graph, i, t)
-            )
-            for i in range(graph.n)
-        ]
-        stopped = {}
-        for t in range(400):
-            for i, when in asking.items():
-                stamps[i].wants_to_stop |= t >= when
-            written = [s.write() for s in stamps]
-            for j in range(graph.n):
-                for i in graph.senders(j, t):
-                    stamps[j].read(i, written[i])
-            for i in range(graph.n):
-                done[i] += 1
-                if stamps[i].time_to_stop:
-                    stopped.setdefault(i, done[i])
-            if stopped:
-                return stopped
-        raise AssertionError("nobody has stopped")
-
     for asking in ({0: 0}, {graph.n - 1: 5}, {0: 2, 1: 3}, dict.fromkeys(range(graph.n), 4), {1: 1, 3: 3}):
-        stopped = rounds_until_stop(asking)
+        stopped = rounds_until_stop(graph, asking)
         assert set(stopped) == set(range(graph.n)), "somebody has not heard of it in time"
         assert len(set(stopped.values())) == 1
 

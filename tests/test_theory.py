@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -17,14 +19,16 @@ from gossamer.algorithms import (
     Choco,
     DeepSqueeze,
     NaiveQuantized,
+    Order,
     PowerGossip,
 )
 from gossamer.compress import QSGD, Identity, RandomK, TopK
 from gossamer.rounds.drive import advance
 from gossamer.topology import chain, ring, star
-from tests.cases import COMPRESSED, COMPRESSORS, PLAIN, quiet
+from tests.support.cases import COMPRESSED, COMPRESSORS, PLAIN, quiet
 
-ATC, CTA = "adapt-then-combine", "combine-then-adapt"
+ATC: Order = "adapt-then-combine"
+CTA: Order = "combine-then-adapt"
 SMALL = {"w": (6, 5), "b": (5,)}
 
 
@@ -64,7 +68,7 @@ KEEPERS = {
     "powergossip": PowerGossip(),
     "powergossip-2": PowerGossip(rank=2, sub_steps=2),
     "powergossip-random": PowerGossip(warm=False),
-    **{f"choco-{c}": quiet(lambda C=C: Choco(C, 0.05, x_hat="zero")) for c, C in COMPRESSORS.items()},
+    **{f"choco-{c}": quiet(partial(Choco, C, 0.05, x_hat="zero")) for c, C in COMPRESSORS.items()},
     **{f"deepsqueeze-{c}": DeepSqueeze(COMPRESSORS[c], 0.05) for c in ("topk-int8", "sign", "lowrank-1")},
 }
 
@@ -135,7 +139,7 @@ def tap(run: Simulation) -> list[dict[int, Tensor]]:
             inbox = yield phase
 
     for rank, node in enumerate(run.nodes):
-        node.round = lambda rank=rank, make=node.round: tapped(rank, make)
+        vars(node)["round"] = partial(tapped, rank, node.round)
     return last
 
 
@@ -196,7 +200,7 @@ def test_without_compression_it_is_dpsgd(algorithm, plain):
 def test_power_gossip_wakes_up_after_rounds_without_differences(order, frozen):
     """Equal models, or a layer that learns later: P = 0 then, and the directions must survive it."""
 
-    def distance(order: str, frozen: int) -> float:
+    def distance(order: Order, frozen: int) -> float:
         run, _ = training(PowerGossip(order=order), ring(4))
         learn = run._gradient
         run._gradient = lambda rank, p, step: {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -15,8 +16,8 @@ from gossamer.compress.layout import Layout
 from gossamer.rounds import View
 from gossamer.rounds.drive import run_together
 from gossamer.topology import complete, from_edges, ring, star
-from tests import oracle
-from tests.cases import quiet
+from tests.support import oracle
+from tests.support.cases import quiet
 
 LAYOUT = Layout(("matrix", "bias"), ((4, 3), (5,)), torch.float64)
 LR, SEED, ROUNDS = 0.05, 3, 12
@@ -47,10 +48,12 @@ def simulation(algorithm: Algorithm) -> Simulation:
 
 def run_rounds(run: Simulation, members: tuple[int, ...], rounds: int) -> np.ndarray:
     """Do rounds of some of a simulation's workers, and return their rows of X."""
+    gradient = run._gradient
+    assert gradient is not None
     for _ in range(rounds):
         for i in members:
             parameters = run.parameters(i)
-            for name, g in run._gradient(i, parameters, 0).items():
+            for name, g in (gradient(i, parameters, 0) or {}).items():
                 parameters[name].grad = g.clone()
         with torch.no_grad():
             run_together({i: run.nodes[i].round() for i in members})
@@ -89,7 +92,7 @@ FORMS = {
 
 
 def choco_from(task, C, X_hat):
-    """CHOCO from given replicas: tests.oracle begins with all equal."""
+    """CHOCO from given replicas: tests.support.oracle begins with all equal."""
     X = task.X
     t = 0
     while True:
@@ -121,10 +124,10 @@ def test_edges_come_and_go_between_rounds(form):
     run_rounds(run, (0, 1, 2, 3, 4), ROUNDS)
     before = {i: run.state(i) for i in LATER.members}
     known = [before[i].x_hat if hasattr(before[i], "x_hat") else before[i].x_tilde[i] for i in LATER.members]
-    known = np.stack([v.numpy().copy() for v in known])
+    replicas = np.stack([v.numpy().copy() for v in known])
     rewired(run, LATER)
     X = run.x.numpy()[list(LATER.members)].copy()
-    given = task(X, LATER.graph, LATER.members), own_noise(C8, LATER.members, ROUNDS), known
+    given = task(X, LATER.graph, LATER.members), own_noise(C8, LATER.members, ROUNDS), replicas
     start = {"choco": choco_from, "dcd": dcd_from}.get(form.split()[0])
     expected = start(*given) if start else ecd_from(*given, ROUNDS)
     for X in islice(expected, ROUNDS):
@@ -156,7 +159,7 @@ def test_both_forms_equal_the_same_oracle(name, make, graph):
         run = Simulation(
             LAYOUT.views(torch.zeros(LAYOUT.size, dtype=torch.float64)),
             graph,
-            quiet(lambda memory=memory: make(memory)),
+            quiet(partial(make, memory)),
             gradient=lambda rank, p, step: {
                 n: p[n].detach() - v for n, v in LAYOUT.views(torch.from_numpy(a[rank])).items()
             },
@@ -218,4 +221,4 @@ def test_a_stranger_has_no_place():
 
 def test_an_unknown_memory():
     with pytest.raises(ValueError, match="'sum' or 'replicas'"):
-        Choco(C8, memory="all")
+        Choco(C8, memory="all")  # type: ignore[arg-type]

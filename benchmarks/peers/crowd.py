@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -12,41 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.utils import vector_to_parameters
 
+from gossamer._processes import Place, WorkerCommands
 from gossamer.runs import Config
-from gossamer.runs.processes.launch import meeting_place
 
 IN_A_ROW = 4  # snapshots that are good enough
 
 Job = dict[str, Any]
 Answers = list[list[dict[str, Any]]]  # every worker's marks
-
-
-class Place(Protocol):
-    """Where workers can be started: a lab, or this machine as it is."""
-
-    n: int
-
-    def popen(self, i: int, argv: Sequence[str], **keywords: Any) -> subprocess.Popen[Any]:  # noqa: ANN401
-        """Start worker i."""
-
-
-class Loopback:
-    """No lab: the machine as it is."""
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-        self._meeting = meeting_place()
-
-    def popen(self, i: int, argv: Sequence[str], **keywords: Any) -> subprocess.Popen[Any]:  # noqa: ANN401
-        """Start worker i."""
-        own = {**self._meeting, "RANK": str(i), "WORLD_SIZE": str(self.n), "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen(list(argv), env={**os.environ, **own}, **keywords)
 
 
 def job(
@@ -94,22 +71,22 @@ def work_through(place: Place, jobs: Sequence[Job], handle: Handle) -> None:
 def _watch(place: Place, folder: Path, jobs: Sequence[Job], handle: Handle) -> int:
     """Start workers, hand over what they answer, and return how many jobs they have done."""
     command = [sys.executable, "-m", "benchmarks.peers.worker", str(folder)]
-    workers = [place.popen(i, command, stderr=subprocess.DEVNULL) for i in range(place.n)]
+    workers = WorkerCommands(place, command, stderr=subprocess.DEVNULL)
     done = 0
     try:
         while True:
-            ended = [w.poll() for w in workers]
+            ended = workers.codes()
             for answers in _answers(folder, place.n)[done:]:
                 handle(jobs[done], Outcome(answers, folder, done))
                 done += 1
-            if done == len(jobs) or any(ended):
+            if done == len(jobs):
+                workers.wait()
+                return done
+            if any(ended):
                 return done
             time.sleep(0.2)
     finally:
-        for worker in workers:
-            if done < len(jobs):
-                worker.kill()
-            worker.wait()
+        workers.kill()
 
 
 def _answers(folder: Path, n: int) -> list[Answers]:

@@ -25,11 +25,11 @@ SHOWN = (
     "averaging every 4 steps",
     "D-PSGD",
     "CHOCO, sign",
-    "CHOCO, sign, late",
+    "CHOCO, sign, overlap 1",
     "CHOCO, sign, every 4 steps",
-    "PowerGossip, rank 2, late",
+    "PowerGossip, rank 2, overlap 1",
     "PowerGossip, rank 2, every 4 steps",
-    "PowerGossip, rank 2, late, every 4 steps",
+    "PowerGossip, rank 2, overlap 1, every 4 steps",
 )
 ONLY = {"D-PSGD": "D-PSGD", "8-bit all-reduce": "all-reduce, 8 bits"}  # decentralized, or quantized
 OURS, THEIRS = "#0b6e4f", "#8a8f98"

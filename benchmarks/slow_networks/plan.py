@@ -48,8 +48,8 @@ WHOLE = (
     "DDP, fp16 hook",
     "averaging every 4 steps",
     "CHOCO, sign, every 4 steps",
-    "CHOCO, sign, late, every 2 steps",
-    "CHOCO, sign, late by 2, every 2 steps",
+    "CHOCO, sign, overlap 1, every 2 steps",
+    "CHOCO, sign, overlap 2, every 2 steps",
 )
 WHOLE_ON = "10 Mbit/s, 20 ms"
 

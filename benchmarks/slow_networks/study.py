@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from benchmarks.peers.crowd import Job, Loopback, Outcome, job, work_through
+from benchmarks.peers.crowd import Job, Outcome, job, work_through
 from benchmarks.peers.methods import ALONE
 from benchmarks.record import Lines
 from benchmarks.slow_networks.plan import (
@@ -21,6 +21,7 @@ from benchmarks.slow_networks.plan import (
     N,
 )
 from benchmarks.slow_networks.results import Findings
+from gossamer._processes import ThisMachine
 from gossamer.lab import Lab, Scenario
 from gossamer.runs import Config
 
@@ -96,7 +97,7 @@ class Study:
             print(line["key"], shown, flush=True)
 
         limits = (NETWORKS | CORNERS).get(network)
-        with Lab(Scenario.uniform(N, *limits)) if limits else nullcontext(Loopback(N)) as place:
+        with Lab(Scenario.uniform(N, *limits)) if limits else nullcontext(ThisMachine(N)) as place:
             work_through(place, list(missing.values()), keep)
 
 

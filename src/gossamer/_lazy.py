@@ -11,7 +11,7 @@ from importlib import import_module
 
 
 def loading(package: str, found_in: Mapping[str, str]) -> Callable[[str], object]:
-    """Return a package's `__getattr__`: each name is in a module, or is one if it says so itself.
+    """Return a package's `__getattr__`, which imports a name's module when the name is first used.
 
     `found_in` maps a name to "module" for `package.module.name`, and to "" for the module `package.name`.
     """

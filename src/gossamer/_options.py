@@ -25,7 +25,7 @@ class Option:
 def options_of(thing: Callable[..., object], names: Iterable[str]) -> dict[str, Option]:
     """Return options for these parameters of a function or fields of a dataclass, by their annotations.
 
-    int, float and str say how they are read, also beside None. Others are Annotated[..., Option(...)].
+    int, float and str, also with None, are read as such. Others must be Annotated[..., Option(...)].
     """
     wanted = list(names)
     hints = get_type_hints(thing, include_extras=True) if wanted else {}

@@ -26,9 +26,9 @@ def generator(*key: int | str) -> torch.Generator:
 
 
 def bell_shaped(count: int, *key: int | str) -> Tensor:
-    """Return random numbers with the same bits on every machine; those of torch.randn depend on it.
+    """Return random numbers with the same bits on every machine; those of torch.randn depend on the machine.
 
-    Each is the sum of four 16-bit integers, less its mean, times a power of two (Irwin-Hall: bell-shaped,
+    Each is the sum of four 16-bit integers, minus its mean, times a power of two (Irwin-Hall: bell-shaped,
     of variance 4/3). Nothing is rounded, and numpy promises never to change the raw numbers of PCG64.
     """
     sixteen_bits = np.random.PCG64(seed_of(*key)).random_raw(count).view(np.uint16)

@@ -22,7 +22,7 @@ OURS = "gossamer"
 
 @dataclass
 class _Entry(Generic[T]):
-    """Where a thing is, whose it is, and the thing itself once it was asked for."""
+    """Who provides an object, how to import it, and the object itself once it is imported."""
 
     owner: str
     load: Callable[[], object]
@@ -32,9 +32,9 @@ class _Entry(Generic[T]):
 class Registry(Mapping[str, T]):
     """Things by name. Asking for one imports it; listing names imports nothing.
 
-    `what` is the word for one of them, `group` that of the entry points. `admit`, given as the place of a
-    function, checks what was imported and returns it as it is to be used: with `examples`, a mapping from
-    what people may type to a line about it.
+    `what` is the word for one of them in error messages, `group` the name of the entry points' group.
+    `admit`, given as "package.module:function", checks what was imported and returns it with `examples`, a
+    mapping from what people may type to a line about it.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class Registry(Mapping[str, T]):
         return len(self._known) + len(self._packages())
 
     def find(self, written: str) -> tuple[str, T]:
-        """Return a name as it is spelt here, and what it stands for; or suggest the one that was meant."""
+        """Return a name as it is spelt here and its object, or raise an error that suggests a name."""
         name = self._spell(written)
         if name not in self:
             raise unknown_name(self.what, written, self)
         return name, self[name]
 
     def catalogue(self) -> tuple[dict[str, T], list[str]]:
-        """Return all that can be had, and what is wrong with the rest."""
+        """Return all that can be imported, and for the rest an error text each."""
         found: dict[str, T] = {}
         problems: list[str] = []
         for name in self:
@@ -82,7 +82,7 @@ class Registry(Mapping[str, T]):
         return found, [*problems, *self._clashes]
 
     def add(self, thing: object) -> T:
-        """Let a thing be named in this process; refuse a name that is taken, and say by whom."""
+        """Register an object under its names; a name that is taken is an error that says by whom."""
         owner = f"{getattr(thing, '__module__', '?')}.{getattr(thing, '__qualname__', thing)}"
         admitted = self._admitted(thing)
         for name in names_of(admitted):
@@ -122,7 +122,7 @@ class Registry(Mapping[str, T]):
             installed[name] = _Entry(owner, point.load)
 
     def _loaded(self, name: str, entry: _Entry[T]) -> T:
-        """Import a thing; whatever goes wrong in somebody else's package is told with the package's name."""
+        """Import an object; an error in somebody else's package is raised with the package's name."""
         try:
             thing = self._admitted(entry.load())
             if name not in names_of(thing):

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 
 class GossamerError(Exception):
-    """Everything Gossamer raises on its own account.
+    """Base class of Gossamer's own exceptions.
 
-    The arguments are kept as they were given, so that an error survives a process boundary.
+    The arguments are kept as they were given, so that an error can be pickled for another process.
     """
 
 
@@ -40,12 +40,12 @@ class PeerError(GossamerError):
     def __init__(self, peer: int, phase: str, age: float, cause: str, first_failure: str = "") -> None:
         super().__init__(peer, phase, age, cause, first_failure)
         self.peer, self.phase, self.age, self.cause = peer, phase, age, cause
-        self.first_failure = first_failure  # what the worker that failed first has said, if it could
+        self.first_failure = first_failure  # the error of the worker that failed first, if it could report it
 
     def __str__(self) -> str:
-        told = f". The first to fail was {self.first_failure}" if self.first_failure else ""
+        origin = f". The first to fail was {self.first_failure}" if self.first_failure else ""
         when = f"{self.age:.1f} s after the exchange began"
-        return f"worker {self.peer} {self.cause} in {self.phase}, {when}{told}"
+        return f"worker {self.peer} {self.cause} in {self.phase}, {when}{origin}"
 
 
 class PeerTimeout(PeerError):  # noqa: N818 - the word says it
@@ -59,8 +59,8 @@ class PeerTimeout(PeerError):  # noqa: N818 - the word says it
         if self.phase.startswith("round"):
             return (
                 "Is it alive, and do all workers call step() equally often, with the same number of batches? "
-                "Has it entered consensus() alone? One that is busy elsewhere, as with an evaluation on one "
-                "worker only, is waited for as long as `deadline` says: decentralize(..., deadline=seconds)"
+                "Has it entered consensus() alone? A worker that is busy elsewhere, as with an evaluation on "
+                "one worker only, is waited for until the deadline: decentralize(..., deadline=seconds)"
             )
         if self.phase.startswith("average"):
             return (
@@ -79,13 +79,13 @@ class PeerLost(PeerError):  # noqa: N818 - the word says it
         if self.first_failure:
             return super().__str__()
         return (
-            f"{super().__str__()}. It left no word: was it killed, or has its script ended earlier than this "
-            f"one's, with fewer batches?"
+            f"{super().__str__()}. It reported no error: was it killed, or has its script ended earlier than "
+            f"this one, with fewer batches?"
         )
 
 
 class MismatchError(GossamerError):
-    """Workers have different settings. At the start every worker raises the same text."""
+    """Workers have different settings. At the start every worker raises it with the same text."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class PackageError(GossamerError):
 
 
 class Diverged(GossamerError, ValueError):  # noqa: N818 - the word says it
-    """Training has left the finite numbers, or is far on its way out of them."""
+    """Numbers are infinite, NaN, or so large that they soon will be."""
 
 
 class TheoryWarning(UserWarning):

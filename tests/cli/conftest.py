@@ -16,7 +16,7 @@ def gossamer(monkeypatch, capsys, tmp_path):
     def run(*words):
         monkeypatch.setattr(sys, "argv", ["gossamer", *map(str, words)])
         monkeypatch.chdir(tmp_path)
-        code = 0
+        code: str | int = 0
         try:
             cli.main()
         except SystemExit as end:

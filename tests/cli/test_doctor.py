@@ -16,11 +16,11 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from gossamer._processes import ThisMachine
 from gossamer.cli import doctor as module
-from gossamer.cli import exchange
-from gossamer.cli.doctor import Finding
+from gossamer.cli.exchange import Finding, check_exchange
 from gossamer.tasks import builtin
-from tests.waiting import LIMIT
+from tests.support.waiting import LIMIT
 
 app = typer.Typer()
 app.command()(module.doctor)
@@ -38,11 +38,11 @@ def started(monkeypatch):
     """Remember the processes that a check starts."""
     processes = []
 
-    def start(*args, **kwargs):
-        processes.append(Popen(*args, **kwargs))
+    def start(*args, popen=ThisMachine.popen, **kwargs):
+        processes.append(popen(*args, **kwargs))
         return processes[-1]
 
-    monkeypatch.setattr(exchange, "Popen", start)
+    monkeypatch.setattr(ThisMachine, "popen", start)
     return processes
 
 
@@ -62,7 +62,7 @@ def gone(process):
 
 
 def test_two_real_processes_average(started):
-    finding = module.check_exchange(limit=LIMIT)
+    finding = check_exchange(limit=LIMIT)
     assert finding.level == "ok", finding
     assert "1000 numbers" in finding.detail
     assert len(started) == 2
@@ -72,7 +72,7 @@ def test_two_real_processes_average(started):
 
 def test_an_exchange_that_fails_is_reported(started):
     code = "import os, sys, time; os.environ['RANK'] == '1' and sys.exit('no network today'); time.sleep(999)"
-    finding = module.check_exchange([sys.executable, "-c", code], limit=9000)
+    finding = check_exchange([sys.executable, "-c", code], limit=9000)
     assert finding.level == "problem"
     assert finding.detail == "worker 1 failed: no network today"
     assert finding.remedy
@@ -81,7 +81,7 @@ def test_an_exchange_that_fails_is_reported(started):
 
 
 def test_an_exchange_that_hangs_is_ended(started):
-    finding = module.check_exchange([sys.executable, "-c", "import time; time.sleep(9000)"], limit=0.5)
+    finding = check_exchange([sys.executable, "-c", "import time; time.sleep(9000)"], limit=0.5)
     assert finding == Finding("problem", "exchange", "two processes did not meet in 0.5 s", finding.remedy)
     assert len(started) == 2
     assert all(gone(process) for process in started)
@@ -89,14 +89,15 @@ def test_an_exchange_that_hangs_is_ended(started):
 
 @pytest.mark.parametrize("said", ["nothing of use", '{"error": 0.5}', '{"error": NaN}'])
 def test_an_exchange_with_a_wrong_result_is_reported(started, said):
-    finding = module.check_exchange([sys.executable, "-c", f"import sys; sys.stdout.write({said!r})"])
+    finding = check_exchange([sys.executable, "-c", f"import sys; sys.stdout.write({said!r})"])
     assert finding.level == "problem"
     assert "wrong average" in finding.detail
 
 
 def test_a_worker_ends_with_its_parent(started):
-    code = "from gossamer.cli.exchange import _end_with_parent; _end_with_parent()"
+    code = "import time; from gossamer._processes import end_with_parent; end_with_parent(); time.sleep(999)"
     with Popen([sys.executable, "-c", code], stdin=-1) as worker:
+        assert worker.stdin is not None
         worker.stdin.close()
         assert worker.wait(LIMIT) == 1
 

@@ -8,7 +8,7 @@ import pytest
 
 from gossamer.cli import main as cli
 from gossamer.runs import RunFolder
-from tests.runs.small import FILE
+from tests.support.small import FILE
 
 SMALL = ["--task", FILE, "--workers", "3", "--batch-size", "4", "--steps", "6", "--quiet"]
 CHOCO = [*SMALL, "--gamma", "0.2"]  # a search would take longer than the run

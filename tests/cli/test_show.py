@@ -18,6 +18,7 @@ import gossamer
 from gossamer.cli import catalogue, topology
 from gossamer.compress import Compressor
 from gossamer.compress.layout import Layout
+from gossamer.topology import Topology
 
 app = typer.Typer()
 for command in (topology.topology, catalogue.compressors, catalogue.algorithms, catalogue.topologies):
@@ -42,8 +43,8 @@ def test_the_numbers_of_a_ring():
     assert ring["rounds_to_halve"] == pytest.approx(math.log(2) / -math.log(left))
     assert ring["diameter"] == 8
     assert ring["degree"] == {"min": 2, "mean": 2, "max": 2}
-    assert ring["messages_a_round"] == 32
-    assert ring["most_bytes_a_worker"]["identity"] == 2 * (4_000_000 + 16)
+    assert ring["messages_per_round"] == 32
+    assert ring["most_bytes_per_worker"]["identity"] == 2 * (4_000_000 + 16)
     assert sorted(map(sorted, ring["edges"][0])) == sorted(sorted((i, (i + 1) % 16)) for i in range(16))
     assert ring["weights"] == "metropolis"
     assert not ring["varying"]
@@ -52,9 +53,10 @@ def test_the_numbers_of_a_ring():
 
 def test_disagreement_halves_in_as_many_rounds_as_are_told():
     chain = data("topology", "chain", "--n", "12")
-    W = gossamer.topology.make("chain", 12).W
-    slowest = np.linalg.eigh(W)[1][:, -2]
-    left = np.linalg.matrix_power(W, 100) @ slowest
+    graph = gossamer.topology.make("chain", 12)
+    assert isinstance(graph, Topology)
+    slowest = np.linalg.eigh(graph.W)[1][:, -2]
+    left = np.linalg.matrix_power(graph.W, 100) @ slowest
     assert np.linalg.norm(left) == pytest.approx(0.5 ** (100 / chain["rounds_to_halve"]))
 
 
@@ -63,6 +65,7 @@ def test_disagreement_halves_in_as_many_rounds_as_are_told():
 )
 def test_the_gap_is_that_of_the_spectrum(spec, n):
     graph = gossamer.topology.make(spec, n)
+    assert isinstance(graph, Topology)
     facts = data("topology", spec, "--n", str(n))
     assert facts["gap"] == pytest.approx(graph.spectrum.gap)
     assert facts["diameter"] == graph.diameter
@@ -123,9 +126,9 @@ def test_links_are_drawn_where_they_are():
     rows = [line[2:28] for line in matrix.splitlines() if line.startswith("|")]
     marks = {" ": (0, 0), "'": (1, 0), ".": (0, 1), ":": (1, 1)}
     links = np.array([[marks[c][half] for c in row] for row in rows for half in range(2)])
-    assert np.array_equal(
-        links > 0, np.array(gossamer.topology.make("ring", 26).W > 0) & ~np.eye(26, dtype=bool)
-    )
+    graph = gossamer.topology.make("ring", 26)
+    assert isinstance(graph, Topology)
+    assert np.array_equal(links > 0, np.array(graph.W > 0) & ~np.eye(26, dtype=bool))
 
 
 @pytest.mark.parametrize("spec", ["torus", "one-peer-exponential", "complete"])

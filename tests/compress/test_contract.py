@@ -3,18 +3,35 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 
+from gossamer._random import generator
 from gossamer.compress import QSGD, Cast, Compressor, Identity, LowRank, RandomK, Sign, TopK, make
 from gossamer.compress.bits import pack_planes, planes_nbytes, unpack_planes
+from gossamer.compress.layout import Layout
 from gossamer.testing import check_compressor
-from tests.cases import COMPRESSORS
+from tests.support.cases import COMPRESSORS
 
 
 @pytest.mark.parametrize("name", COMPRESSORS)
 def test_every_compressor_keeps_the_contract(name):
     check_compressor(COMPRESSORS[name])
+
+
+def numpy_state() -> np.ndarray:
+    return np.random.get_state(legacy=False)["state"]["key"]
+
+
+@pytest.mark.parametrize("name", COMPRESSORS)
+def test_no_global_randomness(name):
+    layout, v = Layout(("w",), ((30, 20),)), torch.randn(600, generator=generator(0))
+    before, numpy_before = torch.get_rng_state(), numpy_state().copy()
+    for rng in (generator(1), None):
+        COMPRESSORS[name].decode(COMPRESSORS[name].encode(v, layout, rng), layout)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert np.array_equal(numpy_state(), numpy_before)
 
 
 @dataclass(frozen=True)
@@ -201,7 +218,12 @@ def test_a_wrong_text_is_answered_with_help(text):
 
 @pytest.mark.parametrize(
     "build",
-    [lambda: Cast("fp4"), lambda: QSGD(4, bucket=0), lambda: QSGD(4, norm="l1"), lambda: LowRank(1, 0)],
+    [
+        lambda: Cast("fp4"),  # type: ignore[arg-type]
+        lambda: QSGD(4, bucket=0),
+        lambda: QSGD(4, norm="l1"),  # type: ignore[arg-type]
+        lambda: LowRank(1, 0),
+    ],
 )
 def test_impossible_settings_are_refused_at_once(build):
     with pytest.raises(ValueError, match=r"choose one of|at least|'max' or 'l2'"):

@@ -15,7 +15,7 @@ from gossamer.algorithms import Choco
 from gossamer.compress import QSGD, Cast, Compressor, Identity, LowRank, Sign, Split, TopK, make
 from gossamer.compress.layout import Layout
 from gossamer.topology import ring
-from tests.cases import quiet
+from tests.support.cases import quiet
 
 LAYOUT = Layout(
     ("embed.weight", "body.weight", "body.bias", "head.weight", "head.bias"),
@@ -152,7 +152,11 @@ class Warming(Compressor):
     def payload_nbytes(self, layout):
         raise AssertionError("at() says which compressor it is")
 
-    pack = accumulate = payload_nbytes
+    def pack(self, v, layout, rng):
+        raise AssertionError("at() says which compressor it is")
+
+    def accumulate(self, into, payload, layout, weight):
+        raise AssertionError("at() says which compressor it is")
 
     def at(self, worker, t):
         return TopK(0.1 if (worker + t) % 2 else 0.5)

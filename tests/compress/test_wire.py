@@ -3,6 +3,7 @@
 import re
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from gossamer.compress import (
 from gossamer.compress.layout import Layout
 from gossamer.errors import WireError
 from gossamer.rounds.collectives import broadcast
-from tests.cases import COMPRESSORS
+from tests.support.cases import COMPRESSORS
 
 DOC = Path(__file__).parents[2] / "docs" / "wire.md"
 
@@ -38,9 +39,9 @@ DOC = Path(__file__).parents[2] / "docs" / "wire.md"
 class Row:
     compressor: Compressor
     shapes: list[tuple[int, ...]]
-    vector: list[float]
+    vector: Sequence[float]
     bytes: str
-    decoded: list[float] | None = None  # where it is not the vector
+    decoded: Sequence[float] | None = None  # where it is not the vector
     dtype: torch.dtype = torch.float32
     from_us: bool = True  # the encoder's bytes are a matter of the format alone
 

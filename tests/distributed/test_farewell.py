@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
-import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore, Store
 
 from gossamer.errors import PeerLost
 from gossamer.transport import TorchTransport, farewell
 from gossamer.transport.farewell import KEY, Farewell
-from tests.processes import run_processes
-from tests.training import fit, small, wrap
-from tests.waiting import LIMIT, wait_for
+from tests.support.processes import run_processes
+from tests.support.training import fit, small, wrap
+from tests.support.waiting import LIMIT, wait_for
 
 
 @pytest.fixture
 def store():
-    return dist.HashStore()
+    return HashStore()
 
 
 def test_the_first_word_counts(store):
@@ -54,7 +55,7 @@ def test_a_long_word_is_cut(store):
     assert len(word.first()) == farewell.LONGEST
 
 
-class Late(dist.Store):
+class Late(Store):
     """A store in which word comes while somebody asks for it."""
 
     def __init__(self, asked_before: int) -> None:
@@ -76,20 +77,30 @@ def test_word_that_comes_a_moment_later_is_waited_for():
     assert Farewell(0, Late(5)).first(wait=LIMIT) == "worker 1 with PeerTimeout"
 
 
-class Gone(dist.Store):
+class Gone(Store):
     """A store whose host was lost: calls fail, or never come back."""
 
     def __init__(self, hangs: bool) -> None:
         super().__init__()
         self.hangs, self.calls = hangs, 0
 
-    def _lost(self, *_: object) -> bool:
+    def _lost(self) -> NoReturn:
         self.calls += 1
         while self.hangs:
             time.sleep(0.05)
         raise RuntimeError("Connection reset by peer")
 
-    check = compare_set = delete_key = get = _lost
+    def check(self, keys: list[str]) -> bool:
+        self._lost()
+
+    def compare_set(self, key: str, expected_value: str, desired_value: str) -> bytes:
+        self._lost()
+
+    def delete_key(self, key: str) -> bool:
+        self._lost()
+
+    def get(self, key: str) -> bytes:
+        self._lost()
 
 
 @pytest.mark.parametrize("hangs", [False, True], ids=["fails", "hangs"])

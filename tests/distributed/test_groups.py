@@ -13,13 +13,13 @@ import torch.distributed as dist
 
 import gossamer
 from gossamer import topology
+from gossamer._processes import free_port
 from gossamer.errors import PeerError, PeerTimeout
-from gossamer.runs.processes.launch import free_port
 from gossamer.transport import own_group
-from tests.cases import COMPRESSED, COMPRESSORS, PLAIN
-from tests.problem import LR, MOMENTUM, Model, advance, flat, simulated, trained
-from tests.processes import run_processes, torchrun
-from tests.waiting import wait_for
+from tests.support.cases import COMPRESSED, COMPRESSORS, PLAIN
+from tests.support.problem import LR, MOMENTUM, Model, advance, flat, simulated, trained
+from tests.support.processes import run_processes, torchrun
+from tests.support.waiting import wait_for
 
 CHOCO = COMPRESSED["choco"](COMPRESSORS["topk"])
 STEPS = 3

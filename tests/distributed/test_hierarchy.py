@@ -15,10 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gossamer
 from gossamer.algorithms import Algorithm
-from tests.cases import PLAIN
-from tests.problem import flat, sgd
-from tests.processes import run_processes, torchrun
-from tests.training import CHOCO, batch, small
+from tests.support.cases import PLAIN
+from tests.support.problem import flat, sgd
+from tests.support.processes import run_processes, torchrun
+from tests.support.training import CHOCO, batch, small
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 5

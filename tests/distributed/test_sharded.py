@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -10,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import gossamer
-from tests.processes import run_processes
-from tests.training import batch, small
+from tests.support.processes import run_processes
+from tests.support.training import batch, small
 
 
 def sharded_model() -> nn.Module:
@@ -24,7 +27,8 @@ def sharded_model() -> nn.Module:
 
 
 def pieces(model: nn.Module) -> list[Tensor]:
-    return [p.to_local() for p in model.parameters()]
+    sharded: Iterator[Any] = model.parameters()  # each a DTensor
+    return [p.to_local() for p in sharded]
 
 
 def train(rank: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:

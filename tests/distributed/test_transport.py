@@ -13,15 +13,15 @@ import torch
 import torch.distributed as dist
 
 import gossamer
-from gossamer.algorithms import DPSGD
+from gossamer._processes import free_port
+from gossamer.algorithms import DPSGD, Algorithm
 from gossamer.errors import MismatchError, PeerError, PeerLost, PeerTimeout, WireError
 from gossamer.rounds.phase import Phase
-from gossamer.runs.processes.launch import free_port
 from gossamer.testing.transports import check_transport
 from gossamer.transport import TorchTransport
-from tests.problem import Model, advance, sgd, trained
-from tests.processes import run_processes
-from tests.waiting import IMPATIENT, LIMIT, wait_for
+from tests.support.problem import Model, advance, sgd, trained
+from tests.support.processes import run_processes
+from tests.support.waiting import IMPATIENT, LIMIT, wait_for
 
 
 def conformance(rank: int, n: int) -> str:
@@ -135,8 +135,8 @@ def test_workers_out_of_step_raise_and_do_not_abort():
 LEAVING = """
 import pathlib, sys
 import gossamer
-from tests.problem import Model, advance, sgd
-from tests.waiting import wait_for
+from tests.support.problem import Model, advance, sgd
+from tests.support.waiting import wait_for
 model, folder = Model(), pathlib.Path(__file__).parent
 optimizer = gossamer.decentralize(sgd(list(model.parameters())), model, algorithm="dpsgd", deadline=100_000)
 try:
@@ -201,7 +201,7 @@ def different(rank: int, n: int, field: str) -> str:
     if field == "layout.extra" and odd:
         model.extra = torch.nn.Parameter(torch.zeros(3))
     compressor = gossamer.compress.TopK(0.5 if field == "algorithm.compressor" and odd else 0.25)
-    algorithm = gossamer.algorithms.Choco(
+    algorithm: Algorithm = gossamer.algorithms.Choco(
         compressor, gamma=0.2 if field == "algorithm.gamma" and odd else 0.3
     )
     if field == "algorithm" and odd:

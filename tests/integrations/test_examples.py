@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integrations import loops
-from tests.processes import torchrun
+from tests.support import frameworks
+from tests.support.processes import torchrun
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -27,12 +27,14 @@ def test_the_page_shows_what_the_examples_do(name):
 @pytest.mark.parametrize(
     ("name", "found", "wanted"),
     [
-        pytest.param("transformers_trainer", r"loss ([\d.]+),", (0, 0.5), marks=loops.needs("transformers")),
         pytest.param(
-            "accelerate_loop", r"average model ([\d.]+)%", (80, 100), marks=loops.needs("accelerate")
+            "transformers_trainer", r"loss ([\d.]+),", (0, 0.5), marks=frameworks.needs("transformers")
         ),
         pytest.param(
-            "lightning_module", r"average model ([\d.]+)%", (80, 100), marks=loops.needs("lightning")
+            "accelerate_loop", r"average model ([\d.]+)%", (80, 100), marks=frameworks.needs("accelerate")
+        ),
+        pytest.param(
+            "lightning_module", r"average model ([\d.]+)%", (80, 100), marks=frameworks.needs("lightning")
         ),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.integrations import loops
+from tests.support import frameworks
 
 ALONE = """
 import sys, pytorch_lightning, torch
@@ -23,7 +23,7 @@ print(trainer.optimizers[0].rounds, type(trainer.optimizers[0]).__name__)
 """
 
 
-@loops.needs("pytorch_lightning", extra="lightning")
+@frameworks.needs("pytorch_lightning", extra="lightning")
 def test_the_strategy_trains(tmp_path):
     command = [sys.executable, "-c", ALONE, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)

@@ -9,25 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.integrations import loops
-from tests.integrations.loops import (
-    BATCH,
-    CHOCO,
-    CLIP,
-    LR,
-    RESUMED,
-    Net,
-    Points,
-    by_hand,
-    mean,
-    run_once,
-    same,
-    snapshot,
-)
+from tests.support import frameworks as common
 
-pytestmark = loops.needs("transformers")
+pytestmark = common.needs("transformers")
 
-STEPS, ACCUMULATE = 6, 2
 SCORES = {0: [0.0, 2.0, 3.0, 0.0], 1: [0.0, 2.0, 0.0, 3.0]}  # what the two workers think of the model
 
 
@@ -37,7 +22,7 @@ def job(rank: int, n: int, folder: Path) -> dict:
     logging.set_verbosity_error()
     return {
         "by hand": {bf16: beside_a_loop(rank, n, folder / "plain", bf16) for bf16 in (False, True)},
-        "resumed": {name: resumed(folder / name, options) for name, options in RESUMED.items()},
+        "resumed": {name: resumed(folder / name, options) for name, options in common.RESUMED.items()},
         "best": best(rank, folder / "best"),
         "twice": twice(rank, n, folder),
     }
@@ -52,17 +37,17 @@ def make(model, folder, decentralize, **arguments):
         """Keeps every worker's own model, before the average takes its place."""
 
         def on_save(self, args, state, control, model, **_):
-            self.saved = snapshot(model)
+            self.saved = common.snapshot(model)
 
         def on_train_end(self, args, state, control, model, **_):
-            self.ended = snapshot(model)
+            self.ended = common.snapshot(model)
 
     ordinary = {
-        "per_device_train_batch_size": BATCH,
-        "per_device_eval_batch_size": BATCH,
+        "per_device_train_batch_size": common.BATCH,
+        "per_device_eval_batch_size": common.BATCH,
         "train_sampling_strategy": "sequential",
-        "learning_rate": LR,
-        "max_steps": STEPS,
+        "learning_rate": common.LR,
+        "max_steps": common.STEPS,
         "save_strategy": "no",
         "logging_strategy": "no",
         "report_to": "none",
@@ -74,9 +59,9 @@ def make(model, folder, decentralize, **arguments):
     trainer = GossamerTrainer(
         model=model,
         args=TrainingArguments(str(folder), **ordinary | arguments),
-        train_dataset=Points(STEPS * ACCUMULATE * BATCH * loops.WORKERS),
-        eval_dataset=Points(16, seed=1),
-        optimizers=(loops.sgd(model), None),
+        train_dataset=common.Points(common.EXAMPLES),
+        eval_dataset=common.Points(16, seed=1),
+        optimizers=(common.sgd(model), None),
         callbacks=[keep],
         decentralize=decentralize,
     )
@@ -84,27 +69,35 @@ def make(model, folder, decentralize, **arguments):
 
 
 def beside_a_loop(rank, n, folder, bf16):
-    accumulation = {"gradient_accumulation_steps": ACCUMULATE, "max_grad_norm": CLIP, "bf16": bf16}
-    trainer, keep = make(Net(), folder, CHOCO, **accumulation)
+    accumulation = {
+        "gradient_accumulation_steps": common.ACCUMULATE,
+        "max_grad_norm": common.CLIP,
+        "bf16": bf16,
+    }
+    trainer, keep = make(common.Net(), folder, common.CHOCO, **accumulation)
     trainer.train()
-    batches = batches_of(trainer, rank, n)
     return {
-        "trainer": loops.outcome(keep.ended, trainer.decentralized),
-        "hand": by_hand(batches, accumulate=ACCUMULATE, decay=lambda s: (STEPS - s) / STEPS, bf16=bf16),
-        "left": snapshot(trainer.model),
+        "found": common.outcome(keep.ended, trainer.decentralized),
+        "hand": common.by_hand(
+            common.in_turn(rank, n),
+            accumulate=common.ACCUMULATE,
+            decay=lambda s: (common.STEPS - s) / common.STEPS,
+            bf16=bf16,
+        ),
+        "left": common.snapshot(trainer.model),
     }
 
 
 def resumed(folder, options):
     """Train without a stop, and again from a checkpoint in the middle, in a trainer that starts elsewhere."""
-    saving = {"save_strategy": "steps", "save_steps": STEPS // 2, "train_sampling_strategy": "random"}
-    trainer, keep = make(Net(dropout=0.3), folder / "once", options, **saving)
+    saving = {"save_strategy": "steps", "save_steps": common.STEPS // 2, "train_sampling_strategy": "random"}
+    trainer, keep = make(common.Net(dropout=0.3), folder / "once", options, **saving)
     trainer.train()
-    once = loops.outcome(keep.ended, trainer.decentralized)
+    once = common.outcome(keep.ended, trainer.decentralized)
     torch.manual_seed(7)
-    trainer, keep = make(Net(dropout=0.3, seed=5), folder / "again", options, **saving)
-    trainer.train(resume_from_checkpoint=str(folder / "once" / f"checkpoint-{STEPS // 2}"))
-    again = loops.outcome(keep.ended, trainer.decentralized)
+    trainer, keep = make(common.Net(dropout=0.3, seed=5), folder / "again", options, **saving)
+    trainer.train(resume_from_checkpoint=str(folder / "once" / f"checkpoint-{common.STEPS // 2}"))
+    again = common.outcome(keep.ended, trainer.decentralized)
     with pytest.raises(ValueError, match=r"worker-\d.pt is missing"):
         trainer._load_optimizer_and_scheduler(str(folder))
     return {"once": once, "again": again}
@@ -112,17 +105,13 @@ def resumed(folder, options):
 
 def twice(rank, n, folder):
     """Call train() again, after the average has taken the place of this worker's model."""
-    trainer, keep = make(Net(), folder, CHOCO, lr_scheduler_type="constant", max_grad_norm=CLIP)
+    trainer, keep = make(
+        common.Net(), folder, common.CHOCO, lr_scheduler_type="constant", max_grad_norm=common.CLIP
+    )
     trainer.train()
     trainer.train()
-    batches = batches_of(trainer, rank, n)[:STEPS]
-    hand = by_hand(2 * batches, accumulate=1, decay=lambda _: 1.0)
-    return {"trainer": loops.outcome(keep.ended, trainer.decentralized), "hand": hand}
-
-
-def batches_of(trainer, rank, n):
-    examples = trainer.train_dataset
-    return [examples[i : i + BATCH] for i in range(0, len(examples), BATCH)][rank::n]
+    hand = common.by_hand(2 * common.in_turn(rank, n)[: common.STEPS], accumulate=1, decay=lambda _: 1.0)
+    return {"found": common.outcome(keep.ended, trainer.decentralized), "hand": hand}
 
 
 def best(rank, folder):
@@ -135,48 +124,33 @@ def best(rank, folder):
         "max_steps": len(SCORES[0]),
     }
     arguments |= {"load_best_model_at_end": True, "metric_for_best_model": "score", "greater_is_better": True}
-    trainer, keep = make(Net(), folder, CHOCO, **arguments)
+    trainer, keep = make(common.Net(), folder, common.CHOCO, **arguments)
     trainer.compute_metrics = lambda _: {"score": next(scores)}
     trainer.train()
     losses = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
     trainer.save_model(folder / "final")
     return {
         "saved": keep.saved,
-        "left": snapshot(trainer.model),
+        "left": common.snapshot(trainer.model),
         "step": trainer.state.best_global_step,
         "losses": losses,
         "folder": folder,
     }
 
 
-@pytest.fixture
-def workers(tmp_path_factory):
-    return run_once(job, tmp_path_factory)
-
-
 @pytest.mark.parametrize("bf16", [False, True])
 def test_clipping_accumulation_and_schedule_are_as_by_hand(workers, bf16):
-    ran = [worker["by hand"][bf16] for worker in workers]
-    for worker in ran:
-        assert same(worker["trainer"]["model"], worker["hand"]["model"])
-        assert worker["trainer"]["rounds"] == worker["hand"]["rounds"] == STEPS
-        assert worker["trainer"]["bytes"] == worker["hand"]["bytes"]
+    common.require_as_by_hand([worker["by hand"][bf16] for worker in workers])
 
 
 def test_training_leaves_the_average(workers):
-    ran = [worker["by hand"][False] for worker in workers]
-    own = [worker["trainer"]["model"] for worker in ran]
-    assert not same(*own), "workers are apart in training"
-    for worker in ran:
-        assert same(worker["left"], mean(*own))
+    common.require_average_left([worker["by hand"][False] for worker in workers])
 
 
-@pytest.mark.parametrize("name", RESUMED)
+@pytest.mark.parametrize("name", common.RESUMED)
 def test_a_resumed_run_ends_with_the_same_bits(workers, name):
     for worker in workers:
-        once, again = worker["resumed"][name].values()
-        assert same(once["model"], again["model"])
-        assert (once["rounds"], once["bytes"]) == (again["rounds"], again["bytes"])
+        common.require_same_end(**worker["resumed"][name])
 
 
 def test_the_best_model_is_chosen_by_all_and_is_an_average(workers):
@@ -187,8 +161,8 @@ def test_the_best_model_is_chosen_by_all_and_is_an_average(workers):
     folder = ran[0]["folder"] / f"checkpoint-{wanted}"
     model = load_file(folder / "model.safetensors")
     for worker in ran:
-        assert same(model, worker["left"]), "load_best_model_at_end"
-    assert same(model, load_file(ran[0]["folder"] / "final" / "model.safetensors"))
+        assert common.same(model, worker["left"]), "load_best_model_at_end"
+    assert common.same(model, load_file(ran[0]["folder"] / "final" / "model.safetensors"))
     assert json.loads((folder / "trainer_state.json").read_text())["best_metric"] == max(total) / 2
     assert sorted(p.name for p in folder.glob("worker-*")) == ["worker-0.pt", "worker-1.pt"]
 
@@ -196,14 +170,14 @@ def test_the_best_model_is_chosen_by_all_and_is_an_average(workers):
 def test_evaluation_is_about_the_average_model(workers):
     ran = [worker["best"] for worker in workers]
     assert ran[0]["losses"] == ran[1]["losses"]
-    net = Net().eval()
+    net = common.Net().eval()
     net.load_state_dict(ran[0]["left"])
-    loss = net(**Points(16, seed=1)[:])["loss"].detach()
+    loss = net(**common.Points(16, seed=1)[:])["loss"].detach()
     assert ran[0]["losses"][ran[0]["step"] - 1] == pytest.approx(float(loss), rel=1e-5)
 
 
 def test_training_again_goes_on_from_the_workers_own_models(workers):
     for worker in workers:
         found, hand = worker["twice"].values()
-        assert same(found["model"], hand["model"])
-        assert found["rounds"] == hand["rounds"] == 2 * STEPS
+        assert common.same(found["model"], hand["model"])
+        assert found["rounds"] == hand["rounds"] == 2 * common.STEPS

@@ -6,7 +6,7 @@ import threading
 from io import StringIO
 
 from gossamer.lab.everywhere import run_everywhere
-from tests.waiting import LIMIT
+from tests.support.waiting import LIMIT
 
 
 class Process:

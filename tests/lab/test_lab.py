@@ -11,14 +11,16 @@ import sys
 import threading
 import time
 import warnings
+from functools import partial
+from typing import Any
 
 import pytest
 
 from gossamer.lab import Event, Lab, LabError, Measurement, Scenario, enter, measure
 from gossamer.lab.probe import sample_pairs
 from gossamer.network.links import OVERHEAD, Network
-from tests.lab.links import EARLY, datagrams, receive, stream, takes, trip
-from tests.waiting import LIMIT, wait_until, within
+from tests.support.lab_sockets import EARLY, datagrams, receive, stream, takes, trip
+from tests.support.waiting import LIMIT, wait_until, within
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -83,12 +85,16 @@ def test_the_kernel_counts_what_was_sent(start):
 
 def test_the_right_part_of_all_packets_is_lost(start):
     lab = start(Scenario.uniform(2, "unlimited", "1ms", loss=0.2))
+
+    def all_seen(sent):
+        return lab.stats().packets + lab.stats().lost == sent
+
     total = 2000
     with datagrams(lab, 0, 1) as (near, _):
         for sent in range(50, total + 1, 50):
             for _ in range(50):
                 near.send(b"hello")
-            wait_until(lambda sent=sent: lab.stats().packets + lab.stats().lost == sent)  # no queue overflows
+            wait_until(partial(all_seen, sent))  # no queue overflows
     assert 0.15 < lab.stats().lost / total < 0.25  # five standard deviations
 
 
@@ -175,7 +181,9 @@ def test_changes_while_it_runs(start):
 
 
 def test_events_happen_in_time_and_again(start, monkeypatch):
-    events = (Event("300ms", "heal", (0, 1)), Event("50ms", "cut", (0, 1), every="100ms"))
+    in_words: Any = ("300ms", "50ms", "100ms")
+    late, early, again = in_words
+    events = (Event(late, "heal", (0, 1)), Event(early, "cut", (0, 1), every=again))
     lab = start(Scenario(Network.uniform(2, "unlimited", "0s"), events=events))
     seen = []
     monkeypatch.setattr(lab, "apply", lambda event: seen.append(event.what))

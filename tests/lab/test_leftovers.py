@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gossamer.lab import Lab, LabError, Scenario, namespaces, require_lab, sweep
-from tests.waiting import LIMIT, within
+from tests.support.waiting import LIMIT, within
 
 LAUNCHER = """
 import os, signal, time
@@ -41,6 +43,7 @@ class Launched:
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
         )
+        assert self.process.stdout is not None
         with self.process.stdout as told:
             self.switch, *self.workers = map(int, told.readline().split())
 
@@ -113,7 +116,7 @@ def test_after_an_exception(machine):
             assert len(left_of(os.getpid())) == 2
             raise ZeroDivisionError
 
-    workers = []
+    workers: list[subprocess.Popen[Any]] = []
     with pytest.raises(ZeroDivisionError):
         fail()
     (worker,) = workers
@@ -144,14 +147,14 @@ def test_a_process_that_has_the_number_of_a_launcher_is_not_it(start):
 
 
 def test_what_is_missing_is_said(monkeypatch):
-    monkeypatch.setattr(namespaces.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(namespaces.shutil, "which", lambda tool: None)
-    monkeypatch.setattr(namespaces.os, "open", lambda *_: (_ for _ in ()).throw(FileNotFoundError()))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(shutil, "which", lambda tool: None)
+    monkeypatch.setattr(os, "open", lambda *_: (_ for _ in ()).throw(FileNotFoundError()))
     with pytest.raises(
         LabError, match="the lab lacks root: start it with sudo; ip and tc: apt install"
     ) as error:
         require_lab()
     assert "/dev/net/tun: modprobe tun" in str(error.value)
-    monkeypatch.setattr(namespaces.sys, "platform", "darwin")
+    monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(LabError, match="the lab needs Linux"):
         require_lab()

@@ -128,7 +128,7 @@ def test_one_as_text():
         ("[conditions]\nqueue = 100", "queue = 100: it is a number of bytes, at least 65536"),
         ("[conditions]\nreorder = 1", "reorder = 1: it is true or false"),
         ("[conditions]\nlinks = [{between = [0, 0]}]", "links, entry 1: a link joins two workers"),
-        ("events = 3", "events: write each as a table of its own"),
+        ("events = 3", "events: write each as its own table"),
         ("[[events]]\nwhat = 'cut'", 'events, entry 1: say when and what: at = "10s", what = "cut"'),
         ("[[events]]\nat = '1s'\nwhat = 'cut'", r"say to whom: either between = \[0, 1\] or worker = 3"),
         ("[[events]]\nat = '1s'\nwhat = 'cutt'\nworker = 1", "unknown event 'cutt': did you mean 'cut'"),
@@ -145,27 +145,40 @@ def test_mistakes_are_explained(tmp_path, text, message):
         read(tmp_path, text if text.startswith("workers") else f"workers = 4\n{text}")
 
 
-def test_how_many_workers(tmp_path):
+def test_a_file_for_any_number_of_workers_must_be_told_it(tmp_path):
     with pytest.raises(ValueError, match="fits any number of workers: say how many"):
         read(tmp_path, "[network]\nlatency = '1ms'")
-    with pytest.raises(ValueError, match="9 workers, but the file describes 8: ask for 8 or fewer"):
-        Scenario.named("homes", 9)
+
+
+def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no scenario file"):
         Scenario.from_file(tmp_path / "none.toml", 4)
-    with pytest.raises(ValueError, match="unknown scenario 'home': did you mean 'homes'"):
-        Scenario.named("home", 4)
 
 
-def test_values_that_make_no_scenario():
-    network = Network.uniform(3, "10mbit", "1ms")
-    with pytest.raises(ValueError, match="jitter: give a value for each of 3 x 3 pairs"):
-        Scenario(network, jitter=((0.1,),))
-    with pytest.raises(ValueError, match="there is no worker 3"):
-        Scenario(network, events=(Event(1, "cut", (3,)),))
-    with pytest.raises(ValueError, match="neither a worker, such as"):
-        Event(1, "cut", (1, 1))
-    with pytest.raises(ValueError, match="4 workers of 3"):
-        Scenario(network).first(4)
+@pytest.mark.parametrize(
+    ("name", "n", "message"),
+    [
+        ("homes", 9, "9 workers, but the file describes 8: ask for 8 or fewer"),
+        ("home", 4, "unknown scenario 'home': did you mean 'homes'"),
+    ],
+)
+def test_names_that_mean_no_scenario(name, n, message):
+    with pytest.raises(ValueError, match=message):
+        Scenario.named(name, n)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "message"),
+    [
+        (lambda network: Scenario(network, jitter=((0.1,),)), "jitter: give a value for each of 3 x 3 pairs"),
+        (lambda network: Scenario(network, events=(Event(1, "cut", (3,)),)), "there is no worker 3"),
+        (lambda network: Event(1, "cut", (1, 1)), "neither a worker, such as"),
+        (lambda network: Scenario(network).first(4), "4 workers of 3"),
+    ],
+)
+def test_values_that_make_no_scenario(attempt, message):
+    with pytest.raises(ValueError, match=message):
+        attempt(Network.uniform(3, "10mbit", "1ms"))
 
 
 def test_a_network_from_tables_and_the_latency_of_a_worker():
@@ -175,4 +188,4 @@ def test_a_network_from_tables_and_the_latency_of_a_worker():
     assert network.latency[1][2] == 0.06
     assert network.up == (inf,) * 4
     with pytest.raises(ValueError, match="the network must be a table"):
-        Network.from_tables([], 4)
+        Network.from_tables([], 4)  # type: ignore[arg-type]

@@ -71,7 +71,9 @@ def test_lost_segments_leave_packets_that_tcp_understands(lost):
 
 def test_equal_stretches_cost_their_time_once():
     one, two, fast = Pipe(8000, 10**6), Pipe(8000, 10**6), Pipe(inf, 10**6)
-    first, last = one.carry(5, 5, 1000)
+    carried = one.carry(5, 5, 1000)
+    assert carried is not None
+    first, last = carried
     assert (first, last) == (5, 6)
     assert two.carry(first, last, 1000) == (5, 6)
     assert fast.carry(first, last, 1000) == (5, 6)

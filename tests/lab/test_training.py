@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gossamer.lab import Scenario
-from tests.waiting import IMPATIENT, LIMIT
+from tests.support.waiting import IMPATIENT, LIMIT
 
 pytestmark = pytest.mark.usefixtures("machine")
 

@@ -1,4 +1,4 @@
-"""The crew that does the rows: started once, and again after a row that has gone wrong."""
+"""The workers that do the rows: started once, and again after a row that has gone wrong."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.newcomer.crew import Crew
+from tests.support.workers import Workers
 
 
 @pytest.fixture(scope="session")
-def crews() -> Iterator[list[Crew]]:
-    present: list[Crew] = []  # one or none
+def running() -> Iterator[list[Workers]]:
+    present: list[Workers] = []  # one group of them, or none
     yield present
-    for crew in present:
-        crew.close()
+    for workers in present:
+        workers.close()
 
 
 @pytest.fixture
-def crew(crews: list[Crew]) -> Iterator[Crew]:
-    if not crews:
-        crews.append(Crew())
-    yield crews[0]
-    if not crews[0].sound:
-        crews.pop().close()
+def workers(running: list[Workers]) -> Iterator[Workers]:
+    if not running:
+        running.append(Workers())
+    yield running[0]
+    if not running[0].sound:
+        running.pop().close()

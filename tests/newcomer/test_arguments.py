@@ -11,11 +11,12 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import gossamer
+from gossamer.algorithms import Choco
 from gossamer.compress import TopK
-from tests.newcomer.crew import Row
-from tests.newcomer.plain import fit, same, sgd, together, trains_like_torch, wrap
-from tests.problem import flat
-from tests.training import small
+from tests.support.problem import flat
+from tests.support.single_process import fit, same, sgd, together, trains_like_torch, wrap
+from tests.support.training import small
+from tests.support.workers import Row
 
 
 def wrapping(**options):
@@ -33,9 +34,12 @@ def swapped(rank):
 
 
 def compressor(text):
-    return lambda rank: (
-        gossamer.decentralize(*reversed(pair(small())), compressor=text, gamma=0.3).algorithm.compressor
-    )
+    def chosen(rank):
+        algorithm = gossamer.decentralize(*reversed(pair(small())), compressor=text, gamma=0.3).algorithm
+        assert isinstance(algorithm, Choco)
+        return algorithm.compressor
+
+    return chosen
 
 
 def one_round(rank, graph):
@@ -91,10 +95,11 @@ def lazy(rank):
 
 def lazy_after_a_batch(rank):
     def model():
-        net = nn.Sequential(nn.LazyLinear(3))
+        layer = nn.LazyLinear(3)
+        net = nn.Sequential(layer)
         net(torch.ones(1, 6))
-        nn.init.eye_(net[0].weight)
-        nn.init.zeros_(net[0].bias)
+        nn.init.eye_(layer.weight)
+        nn.init.zeros_(layer.bias)
         return net
 
     return trains_like_torch(rank, model)
@@ -190,5 +195,5 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_row(crew, name):
-    crew.check(__name__, name, ROWS[name])
+def test_row(workers, name):
+    workers.check(__name__, name, ROWS[name])

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from tests.newcomer.crew import N, Row
-from tests.newcomer.plain import fit, same, sgd, wrap
-from tests.problem import flat
-from tests.training import small
+from tests.support.problem import flat
+from tests.support.single_process import fit, same, sgd, wrap
+from tests.support.training import small, through_a_file
+from tests.support.workers import N, Row
 
-ALGORITHMS = {
+ALGORITHMS: dict[str, dict[str, Any]] = {
     "choco sign": {"algorithm": "choco", "compressor": "sign", "gamma": 0.2},
     "choco topk:0.01": {"algorithm": "choco", "compressor": "topk:0.01", "gamma": 0.1},
     "powergossip:1": {"algorithm": "powergossip:1"},
@@ -32,13 +32,6 @@ def adam(model):
     return torch.optim.Adam(model.parameters(), lr=0.03)
 
 
-def to_disk_and_back(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
-
-
 def state_of(model, optimizer):
     return {name: v.clone() for name, v in model.state_dict().items()}, optimizer.rounds, optimizer.bytes_sent
 
@@ -54,12 +47,12 @@ def resumed(rank, order, options):
     fit(model, optimizer, 3, rank)
     distance = optimizer.consensus_distance()
     assert distance > 1e-3, "workers that do not differ would forgive the wrong order"
-    weights = to_disk_and_back(model.state_dict())
+    weights = through_a_file(model.state_dict())
     if order == "saved inside consensus()":
         with optimizer.consensus():
-            state = to_disk_and_back(optimizer.state_dict())
+            state = through_a_file(optimizer.state_dict())
     else:
-        state = to_disk_and_back(optimizer.state_dict())
+        state = through_a_file(optimizer.state_dict())
     fit(model, optimizer, 3, rank, 3)
     expected = state_of(model, optimizer)
 
@@ -83,7 +76,7 @@ def saved_and_loaded(rank, change, **other):
     model = small()
     optimizer = wrap(model, **ALGORITHMS["choco sign"])
     fit(model, optimizer, 2, rank)
-    state = change(to_disk_and_back(optimizer.state_dict()))
+    state = change(through_a_file(optimizer.state_dict()))
     again = small()
     wrap(again, **{**ALGORITHMS["choco sign"], **other}).load_state_dict(state)
 
@@ -108,9 +101,9 @@ def other_weights_last(rank):
     optimizer = wrap(model, **ALGORITHMS["choco sign"])
     fit(model, optimizer, 3, rank)
     with optimizer.consensus():
-        average = to_disk_and_back(model.state_dict())
+        average = through_a_file(model.state_dict())
     assert not same(torch.cat([v.reshape(-1) for v in average.values()]), flat(model), 1e-4)
-    optimizer.load_state_dict(to_disk_and_back(optimizer.state_dict()))
+    optimizer.load_state_dict(through_a_file(optimizer.state_dict()))
     model.load_state_dict(average)
     fit(model, optimizer, 1, rank, 3)
 
@@ -163,5 +156,5 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_row(crew, name):
-    crew.check(__name__, name, ROWS[name])
+def test_row(workers, name):
+    workers.check(__name__, name, ROWS[name])

@@ -17,14 +17,15 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import gossamer
+from gossamer._processes import free_port
 from gossamer.errors import Diverged, PeerError, PeerLost, PeerTimeout
-from gossamer.runs.processes.launch import free_port
 from gossamer.transport import farewell
-from tests.newcomer.plain import fit, same, sgd, together, wrap
-from tests.problem import flat
-from tests.processes import run_processes
-from tests.training import batch, small
-from tests.waiting import LIMIT, wait_for
+from tests.support.problem import flat
+from tests.support.processes import run_processes
+from tests.support.single_process import fit, same, sgd, together, wrap
+from tests.support.training import batch, small
+from tests.support.waiting import LIMIT, wait_for
+from tests.support.workers import Heard
 
 NO_WORD = 0.0  # seconds that need not be waited for somebody who cannot tell
 SHORT = 0.5  # seconds that are waited for a worker that cannot answer, by one who waits for nobody else
@@ -87,6 +88,7 @@ def ended(rank: int, n: int, folder: Path) -> str:
     """Worker 1 has one batch less and its process ends; the others stay until both have told."""
     model, optimizer = began(rank, NO_WORD)
     if rank == 1:
+        wait_for([folder / "sent-0", folder / "sent-2"])
         os._exit(0)
     return until_both_have_told(rank, folder, (0, 2), model, optimizer)
 
@@ -94,11 +96,24 @@ def ended(rank: int, n: int, folder: Path) -> str:
 def killed(rank: int, n: int, folder: Path) -> str:
     model, optimizer = began(rank, NO_WORD)
     if rank == 2:
+        wait_for([folder / "sent-0", folder / "sent-1"])
         os.kill(os.getpid(), 9)
     return until_both_have_told(rank, folder, (0, 1), model, optimizer)
 
 
 def until_both_have_told(rank, folder, both, model, optimizer) -> str:
+    """Do a step; the lost worker waits for the file that says that its messages have been sent.
+
+    Otherwise one of both could fail before it has sent anything, and the other would wait for it in vain.
+    """
+    begin = optimizer.transport.begin
+
+    def begin_and_say_so(*arguments):
+        found = begin(*arguments)
+        (folder / f"sent-{rank}").touch()
+        return found
+
+    optimizer.transport.begin = begin_and_say_so
     try:
         fit(model, optimizer, 1, rank, 2)
     finally:
@@ -112,7 +127,9 @@ def nan_on_one_worker(rank: int, n: int, folder: Path) -> str:
     x, y = batch(rank, 2)
     optimizer.zero_grad()
     (nn.functional.cross_entropy(model(x), y) * (float("nan") if rank == 1 else 1.0)).backward()
-    assert bool(model[0].weight.grad.isnan().any()) == (rank == 1), "the fault"
+    g = model.get_parameter("0.weight").grad
+    assert g is not None
+    assert bool(g.isnan().any()) == (rank == 1), "the fault"
     optimizer.step()
     return "went on"
 
@@ -126,7 +143,9 @@ class Case:
 
 
 TOGETHER = r"call them on every worker, not under `if rank == 0`"
-PATIENCE = r"an evaluation on one worker only, is waited for .* decentralize\(\.\.\., deadline=seconds\)"
+PATIENCE = (
+    r"an evaluation on one worker only, is waited for until .* decentralize\(\.\.\., deadline=seconds\)"
+)
 BATCHES = r"the same number of batches"
 ALONE = r"killed, .*fewer batches"
 NAN = r"The first to fail was worker 1 with Diverged: .*nan"
@@ -187,15 +206,13 @@ def test_row(name, tmp_path):
 
 def torus_of_five(rank: int, n: int) -> tuple[float, list[str]]:
     """Average 0, 10, ..., 40 once."""
-    heard: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("gossamer").addHandler(handler)
+    heard = Heard()
+    logging.getLogger("gossamer").addHandler(heard)
     model = nn.Linear(1, 1, bias=False)
     optimizer = wrap(model, torch.optim.SGD(model.parameters(), lr=0.0), topology="torus")
     nn.init.constant_(model.weight, 10.0 * rank)
     optimizer.step()
-    return model.weight.item(), heard
+    return model.weight.item(), heard.lines
 
 
 def test_a_torus_of_five_is_a_ring_and_says_so():

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from gossamer._node.shown import MANY
-from tests.newcomer.crew import N, Row
-from tests.newcomer.plain import fit, loss_of, same, sgd, together, wrap
-from tests.problem import flat
-from tests.training import small
+from tests.support.problem import flat
+from tests.support.single_process import fit, loss_of, same, sgd, together, wrap
+from tests.support.training import small
+from tests.support.workers import N, Row
 
 
 def changed(change, rank):
@@ -24,7 +24,7 @@ def changed(change, rank):
     optimizer = wrap(model)
     fit(model, optimizer, 2, rank)
     change(model)
-    fit(model, optimizer, 2, rank, 2, lambda m, x, y: loss_of(m, x.to(m[0].weight.dtype), y))
+    fit(model, optimizer, 2, rank, 2, lambda m, x, y: loss_of(m, x.to(next(m.parameters()).dtype), y))
     alone = small()
     return same(flat(model), together(alone, sgd(alone), 4))
 
@@ -176,5 +176,5 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_row(crew, name):
-    crew.check(__name__, name, ROWS[name])
+def test_row(workers, name):
+    workers.check(__name__, name, ROWS[name])

@@ -12,10 +12,10 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, TensorDataset
 
 from gossamer.compress.wire import HEADER
-from tests.newcomer.crew import N, Row
-from tests.newcomer.plain import fit, loss_of, same, sgd, together, trains_like_torch, wrap
-from tests.problem import flat
-from tests.training import batch, small
+from tests.support.problem import flat
+from tests.support.single_process import fit, loss_of, same, sgd, together, trains_like_torch, wrap
+from tests.support.training import batch, small
+from tests.support.workers import N, Row
 
 
 def bytes_a_round(numbers):
@@ -49,13 +49,15 @@ def tied(rank):
 
 def batch_norm(rank):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+    linear, norm = nn.Linear(6, 5), nn.BatchNorm1d(5)
+    model = nn.Sequential(linear, norm, nn.Linear(5, 3))
     optimizer = wrap(model)
     fit(model, optimizer, 3, rank)
-    own = model[1].running_mean.clone()
+    assert norm.running_mean is not None
+    own = norm.running_mean.clone()
     with optimizer.consensus():
-        average = model[1].running_mean.clone()
-    assert torch.equal(model[1].running_mean, own), "not restored"
+        average = norm.running_mean.clone()
+    assert torch.equal(norm.running_mean, own), "not restored"
     return own, average
 
 
@@ -216,5 +218,5 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_row(crew, name):
-    crew.check(__name__, name, ROWS[name])
+def test_row(workers, name):
+    workers.check(__name__, name, ROWS[name])

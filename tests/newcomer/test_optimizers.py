@@ -11,10 +11,10 @@ from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 import gossamer
-from tests.newcomer.crew import N, Row
-from tests.newcomer.plain import fit, loss_of, same, sgd, together, wrap
-from tests.problem import flat
-from tests.training import batch, small
+from tests.support.problem import flat
+from tests.support.single_process import fit, loss_of, same, sgd, together, wrap
+from tests.support.training import batch, small
+from tests.support.workers import N, Row
 
 
 def lbfgs(rank):
@@ -173,5 +173,5 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_row(crew, name):
-    crew.check(__name__, name, ROWS[name])
+def test_row(workers, name):
+    workers.check(__name__, name, ROWS[name])

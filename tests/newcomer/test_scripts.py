@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import gossamer
-from gossamer.runs.processes.launch import free_port
-from tests.problem import flat
-from tests.processes import run_processes
-from tests.training import fit
-from tests.waiting import wait_for
+from gossamer._processes import free_port
+from tests.support.problem import flat
+from tests.support.processes import run_processes
+from tests.support.training import fit
+from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,8 +25,8 @@ BEGINNING = """
 import pathlib, time
 import torch
 import gossamer
-from tests.training import batch, fit, small
-from tests.waiting import LIMIT, wait_for
+from tests.support.training import batch, fit, small
+from tests.support.waiting import LIMIT, wait_for
 
 folder = pathlib.Path(__file__).parent
 

@@ -6,13 +6,14 @@ from functools import partial
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
-from tests.newcomer.crew import Row
-from tests.newcomer.plain import fit, same, sgd, together, trains_like_torch, wrap
-from tests.problem import flat
-from tests.training import small
+from tests.support.problem import flat
+from tests.support.single_process import fit, same, sgd, together, trains_like_torch, wrap
+from tests.support.training import small
+from tests.support.workers import Row
 
 BFLOAT16 = 1e-4  # what a gradient of about 0.3, rounded to 8 bits, makes of a step of 0.1 of it
 
@@ -34,14 +35,20 @@ def autocast_everywhere(rank):
     return same(flat(model), flat(alone), 100 * BFLOAT16)
 
 
+def compiled(model: nn.Module) -> nn.Module:
+    made = torch.compile(model, backend="aot_eager")
+    assert isinstance(made, nn.Module)
+    return made
+
+
 def compiled_before(rank):
-    return trains_like_torch(rank, lambda: torch.compile(small(), backend="aot_eager"))
+    return trains_like_torch(rank, lambda: compiled(small()))
 
 
 def compiled_after(rank):
     model, alone = small(), small()
     optimizer = wrap(model)
-    fit(torch.compile(model, backend="aot_eager"), optimizer, 4, rank)
+    fit(compiled(model), optimizer, 4, rank)
     return same(flat(model), together(alone, sgd(alone), 4))
 
 
@@ -61,5 +68,5 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_row(crew, name):
-    crew.check(__name__, name, ROWS[name])
+def test_row(workers, name):
+    workers.check(__name__, name, ROWS[name])

@@ -17,9 +17,9 @@ from selenium.webdriver.chrome.service import Service
 
 from gossamer.report import write_report
 from gossamer.runs.record import read_run
-from tests.report.synthetic import run_folder
+from tests.support.synthetic_runs import run_folder
 
-BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+BROWSER, DRIVER = shutil.which("chromium") or "", shutil.which("chromedriver") or ""
 pytestmark = pytest.mark.skipif(
     not (BROWSER and DRIVER), reason="no browser: apt-get install chromium chromium-driver"
 )

@@ -10,6 +10,7 @@ import gossamer
 from gossamer.cli import topology as command
 from gossamer.report import graph as page
 from gossamer.report.layout import lay_out
+from gossamer.topology import Topology
 
 
 def edges(graph):
@@ -46,6 +47,7 @@ def test_a_star_has_its_hub_in_the_middle():
 
 def test_what_goes_around_a_torus_is_two_short_ends():
     torus = gossamer.topology.make("torus:3x4", 12)
+    assert isinstance(torus, Topology)
     drawing = lay_out(torus.name, 12, torus.edges)
     around = {edge for edge, lines in drawing.lines.items() if len(lines) == 2}
     assert around == {(0, 3), (4, 7), (8, 11), (0, 8), (1, 9), (2, 10), (3, 11)}
@@ -58,9 +60,10 @@ def test_what_goes_around_a_torus_is_two_short_ends():
 @pytest.mark.parametrize("spec", ["ring", "torus", "star", "chain", "random-regular:4", "complete"])
 def test_a_screen_has_the_whole_drawing(spec):
     graph = gossamer.topology.make(spec, 12)
+    assert isinstance(graph, Topology)
     drawing = lay_out(graph.name, 12, graph.edges).in_square(0.05)
-    points = [point for lines in drawing.lines.values() for line in lines for point in line]
-    points = np.array([*drawing.places.values(), *points])
+    ends = [point for lines in drawing.lines.values() for line in lines for point in line]
+    points = np.array([*drawing.places.values(), *ends])
     assert np.allclose(points.min(0), 0.05)
     assert np.allclose(points.max(0), 0.95)
     top = min(drawing.places.values(), key=lambda place: place[1])
@@ -70,8 +73,9 @@ def test_a_screen_has_the_whole_drawing(spec):
 def test_workers_on_one_line_stand_in_the_middle():
     assert lay_out("ring", 1, []).in_square(0.1).places == {0: (0.5, 0.5)}
     places = lay_out("ring", 2, [(0, 1)]).in_square(0.1).places
-    assert (places[0], places[1]) == (pytest.approx((0.5, 0.1)), pytest.approx((0.5, 0.9)))
+    assert places[0] == pytest.approx((0.5, 0.1))
+    assert places[1] == pytest.approx((0.5, 0.9))
 
 
 def test_terminal_and_page_have_one_layout():
-    assert command.lay_out is page.lay_out is lay_out
+    assert vars(command)["lay_out"] is vars(page)["lay_out"] is lay_out

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ pytest.importorskip("jinja2", reason="no jinja2: pip install 'gossamer[report]'"
 
 from gossamer.report import write_report
 from gossamer.runs.record import read_run
-from tests.report.synthetic import run_folder, write
+from tests.support.synthetic_runs import run_folder, write
 
 HOSTILE = '<script>alert("x")</script>&amp;</style>{{ 7*7 }}'
 VOID = {"meta", "br", "path", "use", "image", "rect", "circle", "line"}
@@ -26,7 +27,10 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.source, self.tags, self.texts, self.open = text, [], [], []
+        self.source = text
+        self.tags: list[tuple[str, dict[str, Any]]] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
         self.feed(text)
         self.close()
         assert self.open == []

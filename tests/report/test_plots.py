@@ -17,7 +17,7 @@ from gossamer.report import series, write_plots
 from gossamer.report.graph import draw_graph, links
 from gossamer.report.style import DARK, LIGHT, PAGE, theme
 from gossamer.runs.record import read_run
-from tests.report.synthetic import run_folder
+from tests.support.synthetic_runs import run_folder
 
 
 @pytest.mark.slow
@@ -105,6 +105,7 @@ def test_bytes_over_links_count_both_ways_unless_directed(tmp_path):
 def test_uneven_links_have_a_legend_of_classes(tmp_path):
     with theme(PAGE):
         figure = draw_graph(read_run(run_folder(tmp_path / "a", uneven=3.0)), PAGE)
+    assert figure is not None
     assert 2 <= len(figure.legends[0].get_texts()) <= 5
 
 

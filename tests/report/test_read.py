@@ -10,8 +10,8 @@ import pytest
 from gossamer.runs import RunFolder, Summary, simulate
 from gossamer.runs.files import read_lines
 from gossamer.runs.record import read_run
-from tests.report.synthetic import CONFIG, run_folder
-from tests.runs.small import small
+from tests.support.small import small
+from tests.support.synthetic_runs import CONFIG, run_folder
 
 
 def test_made_up_folders_are_what_the_product_writes(tmp_path):
@@ -21,7 +21,14 @@ def test_made_up_folders_are_what_the_product_writes(tmp_path):
     assert set(json.loads((folder.path / "summary.json").read_text())) == {f.name for f in fields(Summary)}
     assert folder.summary().workers == 4
     real = simulate(small(), tmp_path / "real")
-    assert real.average.keys() == folder.summary().average.keys()
+    environments = [
+        json.loads((path / "environment.json").read_text()) for path in (folder.path, tmp_path / "real")
+    ]
+    assert environments[0].keys() == environments[1].keys()
+    made_up = folder.summary().average
+    assert real.average is not None
+    assert made_up is not None
+    assert real.average.keys() == made_up.keys()
     for kind in ("train", "evaluation"):
         made, written = (
             next(line for line in read_lines(path / "metrics" / "worker-0.jsonl") if line["kind"] == kind)

@@ -14,7 +14,7 @@ from gossamer.report import format as human
 from gossamer.report.headline import explanation, headline, saving
 from gossamer.report.table import groups, labels
 from gossamer.runs.record import read_run
-from tests.report.synthetic import run_folder
+from tests.support.synthetic_runs import run_folder
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -17,23 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.runs.training.checkpoint import Checkpoints, DamagedCheckpoint
+from tests.support.runs import same
 
-STATE = {
+STATE: dict[str, Any] = {
     "model": {"w": torch.randn(4, 3), "half": torch.randn(5).half(), "count": torch.tensor(7)},
     "optimizer": {"state": {0: {"step": 3, "momentum": torch.randn(4, 3)}}, "betas": (0.9, 0.99)},
     "edges": [{"p": torch.zeros(0)}, None, True, 1.5, "text", -0.1],
     "view": torch.arange(12.0)[2:8:2],
 }
-
-
-def same(a, b):
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
-    if isinstance(a, dict):
-        return type(b) is dict and list(a) == list(b) and all(same(a[k], b[k]) for k in a)
-    if isinstance(a, (list, tuple)):
-        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
-    return type(a) is type(b) and a == b
 
 
 def test_a_state_comes_back_as_it_was(tmp_path):
@@ -128,6 +120,7 @@ def test_a_killed_writer_leaves_only_whole_checkpoints(tmp_path):
     for _ in range(4):
         command = [sys.executable, "-c", WRITER, str(tmp_path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
             for _ in range(rng.randrange(1, 6)):
                 process.stdout.readline()
             time.sleep(rng.uniform(0, 0.1))  # into the middle of whatever it does next

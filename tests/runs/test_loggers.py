@@ -6,6 +6,7 @@ import importlib.util
 import io
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -15,12 +16,11 @@ from gossamer.runs.loggers.loggers import require_loggers
 from gossamer.runs.loggers.progress import ProgressLine
 from gossamer.runs.record import read_run
 from gossamer.runs.training.timetable import Timetable
-from tests.runs import small as module
-from tests.runs.small import small
+from tests.support.small import small, task
 
 
 def test_curve_keepers_get_what_the_metrics_say(tmp_path, monkeypatch):
-    logged = []
+    logged: list[Any] = []
     run = SimpleNamespace(
         log=lambda values, step: logged.append((step, values)), finish=lambda: logged.append("end")
     )
@@ -45,7 +45,7 @@ def test_what_is_missing_is_named(monkeypatch):
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_progress_line(terminal):
     screen = io.StringIO()
-    logger = ProgressLine(small(), module.task(), Console(file=screen, force_terminal=terminal, width=100))
+    logger = ProgressLine(small(), task(), Console(file=screen, force_terminal=terminal, width=100))
     logger.start(0, Timetable(small(), 10))
     logger.line(
         {"kind": "train", "step": 3, "epoch": 0.3, "loss": 1.5, "bytes_sent": 2_000_000, "seconds": 1.0}

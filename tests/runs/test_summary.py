@@ -11,7 +11,7 @@ import pytest
 
 from gossamer.runs import RunFolder, read_run, simulate
 from gossamer.runs.summary import Graph, Link, Partition, Summary
-from tests.runs.small import small
+from tests.support.small import small
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "runs.md"
 WHOLE = Summary(
@@ -85,9 +85,12 @@ def test_a_run_says_from_its_start_which_way_its_metric_is_better(tmp_path, monk
     """So a run that is watched, or was killed, needs no guess from its metric's name."""
     seen = []
     write = RunFolder.write_summary
-    monkeypatch.setattr(
-        RunFolder, "write_summary", lambda folder, summary: (seen.append(summary), write(folder, summary))
-    )
+
+    def seeing(folder, summary):
+        seen.append(summary)
+        write(folder, summary)
+
+    monkeypatch.setattr(RunFolder, "write_summary", seeing)
     returned = simulate(small(steps=2), tmp_path / "run")
     begun = next(summary for summary in seen if summary.task)
     assert (begun.status, begun.metric, begun.better, begun.steps) == ("running", "accuracy", "higher", None)

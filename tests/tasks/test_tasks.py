@@ -56,6 +56,7 @@ def test_fashion_reads_idx_files(tmp_path):
         (tmp_path / f"{split}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images)))
         (tmp_path / f"{split}-labels-idx1-ubyte").write_bytes(idx(labels))
     task = load_task("fashion", data=tmp_path)
+    assert task.labels is not None
     assert torch.equal(task.labels, labels)
     x, _ = task.batch(torch.tensor([0, 3]))
     assert x.shape == (2, 1, 28, 28)
@@ -85,8 +86,8 @@ def test_cifar10_reads_the_binary_version(tmp_path):
 
 
 def test_wikitext_reads_words(tmp_path):
-    for split, words in (("train", "a b a c <unk>\n" * 40), ("valid", "a z\n" * 40), ("test", "b\n" * 40)):
-        (tmp_path / f"{split}.txt").write_text(words)
+    for split, text in (("train", "a b a c <unk>\n" * 40), ("valid", "a z\n" * 40), ("test", "b\n" * 40)):
+        (tmp_path / f"{split}.txt").write_text(text)
     parts, words = files.read_words(tmp_path)
     assert words[0] == "a"
     assert parts["valid"][1] == words.index("<unk>")

@@ -7,22 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer import topology as tp
-
-# Every builder of a constant graph, with arguments that suit any n.
-BUILDERS = {
-    "ring": lambda n, seed, weights: tp.ring(n, weights),
-    "chain": lambda n, seed, weights: tp.chain(n, weights),
-    "torus": lambda n, seed, weights: tp.torus(n, weights=weights),
-    "grid": lambda n, seed, weights: tp.grid(n, weights=weights),
-    "star": lambda n, seed, weights: tp.star(n, weights),
-    "complete": lambda n, seed, weights: tp.complete(n, weights),
-    "exponential": lambda n, seed, weights: tp.exponential(n, weights),
-    "hypercube": lambda n, seed, weights: tp.hypercube(2 ** (n % 6), weights),
-    "random_regular": lambda n, seed, weights: tp.random_regular(n, min(n - 1, 4), seed, weights),
-    "small_world": lambda n, seed, weights: tp.small_world(n + 4, 4, 0.3, seed, weights),
-    "social": lambda n, seed, weights: tp.social(weights=weights),
-    "from_edges": lambda n, seed, weights: tp.from_edges([(i, i // 2) for i in range(1, n)], n, weights),
-}
+from gossamer.testing import check_topology
+from tests.support.graphs import BUILDERS
 
 workers = st.integers(1, 40)
 seeds = st.integers(0, 1000)
@@ -160,7 +146,7 @@ def test_impossible_numbers_of_workers_are_refused(name, n):
         (lambda: tp.random_regular(5, 3), r"15/2 edges: use an even number of workers, or degree 2 or 4"),
         (lambda: tp.random_regular(5, 1), r"or degree 2$"),
         (lambda: tp.random_regular(4, 4), r"whole number below the number of workers, 4"),
-        (lambda: tp.random_regular(4, 2.0), r"whole number below the number of workers, 4"),
+        (lambda: tp.random_regular(4, 2.0), r"whole number below the number of workers, 4"),  # type: ignore[arg-type]
         (lambda: tp.random_regular(4, 1), r"cannot be connected: use a degree of at least 2"),
         (lambda: tp.random_regular(2, 0), r"cannot be connected: use a degree of at least 1"),
         (lambda: tp.small_world(8, 3), r"neighbours must be 2, 4, 6, .* not 3"),
@@ -172,3 +158,13 @@ def test_impossible_numbers_of_workers_are_refused(name, n):
 def test_arguments_that_do_not_fit_are_refused_with_a_remedy(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_a_large_graph_keeps_the_contract():
+    check_topology(tp.ring(300))
+
+
+@pytest.mark.parametrize("name", ["random-regular", "Small_World"])
+@pytest.mark.parametrize("n", range(1, 8))
+def test_small_random_graphs_keep_the_contract(name, n):
+    check_topology(tp.make(name, n))

@@ -28,7 +28,9 @@ def by_slsqp(graph):
             W[i, j] = W[j, i] = w[k]
         return np.abs(np.linalg.eigvalsh(W - 1 / n)).max()
 
-    keeps = {"type": "ineq", "fun": lambda w: 1 - ends @ w}
+    def left(w):
+        return 1 - ends @ w
+
     rng = np.random.default_rng(0)
     results = [
         minimize(
@@ -36,12 +38,12 @@ def by_slsqp(graph):
             rng.uniform(0.5, 1, len(edges)) / ends.sum(axis=1).max(),
             method="SLSQP",
             bounds=[(0, 1)] * len(edges),
-            constraints=[keeps],
+            constraints=[{"type": "ineq", "fun": left}],
             options={"maxiter": 500, "ftol": 1e-12},
         )
         for _ in range(6)
     ]
-    return 1 - min(result.fun for result in results if keeps["fun"](result.x).min() > -1e-9)
+    return 1 - min(result.fun for result in results if left(result.x).min() > -1e-9)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7, 12])

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from gossamer import topology as tp
 from gossamer.topology import Topology
-
-from .test_builders import BUILDERS
+from tests.support.graphs import BUILDERS
 
 HALF = np.full((2, 2), 0.5)
 CIRCLE = np.roll(np.eye(4), 1, axis=0)  # worker i sends to i + 1
@@ -81,7 +80,7 @@ def test_nothing_can_be_changed():
     with pytest.raises(ValueError, match="read-only"):
         graph.W[0, 0] = 1
     with pytest.raises(FrozenInstanceError):
-        graph.name = "other"
+        graph.name = "other"  # type: ignore[misc]
 
 
 def test_rounding_is_removed_from_mirrored_weights():
@@ -90,18 +89,17 @@ def test_rounding_is_removed_from_mirrored_weights():
     assert graph.W[0, 1] == graph.W[1, 0]
 
 
+@pytest.mark.parametrize("method", [Topology.weights, Topology.senders, Topology.receivers])
 @pytest.mark.parametrize("rank", [-1, 4, 1.0, True])
-def test_workers_that_do_not_exist_are_refused(rank):
-    graph = tp.ring(4)
-    for method in (graph.weights, graph.senders, graph.receivers):
-        with pytest.raises(ValueError, match=r"ring has the workers 0 to 3"):
-            method(rank)
+def test_workers_that_do_not_exist_are_refused(rank, method):
+    with pytest.raises(ValueError, match=r"ring has the workers 0 to 3"):
+        method(tp.ring(4), rank)
 
 
 @pytest.mark.parametrize(
     ("W", "directed", "message"),
     [
-        (np.ones((2, 3)), False, r"W is 2x3: a mixing matrix needs one row and one column a worker"),
+        (np.ones((2, 3)), False, r"W is 2x3: a mixing matrix needs one row and one column per worker"),
         (np.ones(3), False, r"W is 3: a mixing matrix"),
         (1.0, False, r"W is a single number"),
         (np.ones((0, 0)), False, r"W is 0x0"),

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -5,7 +7,7 @@ import pytest
 from gossamer import topology as tp
 from gossamer.topology import NAMES, Schedule, Topology, make
 
-SPECS = {
+SPECS: dict[str, tuple[int, Callable[[], Topology | Schedule]]] = {
     "ring": (8, lambda: tp.ring(8)),
     "chain": (8, lambda: tp.chain(8)),
     "torus": (8, lambda: tp.torus(8)),
@@ -53,7 +55,9 @@ def test_every_name_but_the_files_is_a_function_here():
 def test_files_keep_the_odd_letters_of_their_path(tmp_path):
     path = tmp_path / "my_graph@home:1.txt"
     path.write_text("0 1\n1 2\n", encoding="utf-8")
-    assert np.array_equal(make(f"file:{path}", 3).W, tp.chain(3).W)
+    made = make(f"file:{path}", 3)
+    assert isinstance(made, Topology)
+    assert np.array_equal(made.W, tp.chain(3).W)
     assert make(f"file:{path}@fastest", 3).name == f"file:{path}@fastest"
     assert make(make(f"file:{path}@max-degree", 3).name, 3).name == f"file:{path}@max_degree"
     with pytest.raises(ValueError, match="disconnected"):

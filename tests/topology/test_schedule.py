@@ -52,6 +52,7 @@ def test_a_worker_sees_the_graph_of_the_round(name, n, round_, data):
 @pytest.mark.parametrize("n", range(1, 40))
 def test_one_peer_averages_exactly_in_a_period_iff_n_is_a_power_of_two(n):
     schedule = tp.one_peer_exponential(n)
+    assert schedule.period is not None
     power_of_two = n & (n - 1) == 0
     exact = np.array_equal(product(schedule, schedule.period), np.full((n, n), 1 / n))
     assert exact == power_of_two
@@ -90,7 +91,7 @@ def test_matchings_differ_between_rounds_and_seeds():
 
 def test_all_matchings_are_equally_likely():
     schedule = tp.random_matching(4, seed=1)
-    counts = {}
+    counts: dict[tuple[tuple[int, int], ...], int] = {}
     for k in range(3000):
         edges = schedule.at(k).edges
         counts[edges] = counts.get(edges, 0) + 1

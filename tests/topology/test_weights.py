@@ -26,7 +26,9 @@ def test_metropolis_and_max_degree_follow_their_formulas(n, seed):
 def test_all_simple_rules_agree_on_regular_graphs():
     for graph in (tp.ring(9), tp.torus(12), tp.hypercube(8), tp.complete(5), tp.ring(1)):
         for rule in ("max_degree", "max-degree", "uniform"):
-            assert np.array_equal(tp.make(f"{graph.name}@{rule}", graph.n).W, graph.W)
+            made = tp.make(f"{graph.name}@{rule}", graph.n)
+            assert isinstance(made, tp.Topology)
+            assert np.array_equal(made.W, graph.W)
 
 
 def test_the_rule_is_part_of_the_name():

@@ -26,7 +26,7 @@ from gossamer.topology import Schedule, Topology
 from gossamer.topology import make as make_topology
 from gossamer.transport import agree, connect
 
-CHECK_EVERY = 10  # rounds between two looks at the disagreement
+CHECK_EVERY = 10  # rounds between two measurements of the disagreement
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Averaged:
     Args:
         value: This worker's estimate of the average.
         rounds: Rounds of gossip done.
-        bytes_sent: By this worker, the measuring included.
-        disagreement: What is left of the distance to the average, as a fraction of that at the start.
+        bytes_sent: By this worker, measurements of the disagreement included.
+        disagreement: The distance to the average that is left, as a fraction of that at the start.
         converged: Whether that is at most the tolerance.
         algorithm: The algorithm with the gamma that was used.
 
@@ -165,7 +165,7 @@ def simulate_average(
 
 
 def _for_averaging(algorithm: Algorithm) -> Algorithm:
-    """Return the algorithm ready for workers that start apart."""
+    """Return the algorithm as it is used when workers start with different values."""
     if not algorithm.reaches_consensus:
         raise ValueError(
             f"{type(algorithm).__name__} cannot average; use choco, powergossip, deepsqueeze or dpsgd"

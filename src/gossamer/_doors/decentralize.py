@@ -111,7 +111,7 @@ def decentralize(
     kept = Buffers(model, buffers)
     transport = transport or connect(group, deadline)
     guard = ModelGuard(model, trained, frozen, getattr(transport, "ranks", None))
-    guard.check(first=holds_data_parallel(model))  # one around it is looked for at the first step
+    guard.check(first=holds_data_parallel(model))  # DDP around the model is looked for at the first step
     graph = make_topology(topology, transport.size, seed)
     chosen.require(graph)
     buckets = make_buckets(trained)
@@ -163,7 +163,7 @@ def _trained_and_frozen(
 
 
 def _warn(transport: Transport, graph: Topology | Schedule) -> None:
-    """Let worker 0 tell of what is hardly meant: threads that fight for cores, a torus that is a ring."""
+    """Let worker 0 warn of likely mistakes: more threads than cores, a torus that is a ring."""
     if transport.rank != 0:
         return
     workers, threads = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.get_num_threads()
@@ -171,6 +171,6 @@ def _warn(transport: Transport, graph: Topology | Schedule) -> None:
         log.warning(
             "%d workers of %d torch threads share this machine; set OMP_NUM_THREADS=1", workers, threads
         )
-    told = remark(graph) if isinstance(graph, Topology) else None
-    if told:
-        log.warning(told)
+    warning = remark(graph) if isinstance(graph, Topology) else None
+    if warning:
+        log.warning(warning)

@@ -20,7 +20,7 @@ from gossamer.transport import Transport
 
 
 class ObservedOptimizer(Optimizer):
-    """Counters, the average model, distances and means; the class below it makes the parts and steps."""
+    """Counters, the average model, distances and means; the subclass creates the parts and takes steps."""
 
     transport: Transport
     _node: Node
@@ -56,7 +56,7 @@ class ObservedOptimizer(Optimizer):
 
     @contextmanager
     def consensus(self) -> Iterator[None]:
-        """Put the exact average of all workers' models in place of this worker's, for a while.
+        """Temporarily replace this worker's model by the exact average of all workers' models.
 
         All workers enter together; inside, it may be entered again at no cost. BatchNorm statistics are
         averaged too, unless buffers="local". It sends 8 d (n-1)/n bytes per worker for d float32 parameters.
@@ -82,7 +82,7 @@ class ObservedOptimizer(Optimizer):
             yield
             return
         self._node.take_back()
-        # all of it before anything is changed, so that a failure on the way leaves the model alone
+        # receive everything before changing anything, so that a failure leaves the model as it is
         parameters, buffers = (self._exchanges.averages(part) for part in self._shown.read())
         with self._shown.showing((parameters, buffers)):
             yield
@@ -107,7 +107,7 @@ class ObservedOptimizer(Optimizer):
         return self._exchanges.distance([xs], [self._exchanges.averages(xs)])
 
     def mean(self, value: float) -> float:
-        """Average a number over all workers, such as a metric by which all are to decide. All call it.
+        """Average a number over all workers, such as a metric that all base a decision on. All call it.
 
         Args:
             value: This worker's number; a tensor of one entry will do.
@@ -139,7 +139,7 @@ class ObservedOptimizer(Optimizer):
     def catching_interrupts(self) -> AbstractContextManager[Callable[[], bool]]:
         """Turn Ctrl-C and SIGTERM on any worker into an answer that all get after the same step.
 
-        The wish travels with the rounds' messages. A second Ctrl-C stops at once.
+        The request travels with the rounds' messages. A second Ctrl-C stops at once.
 
         Returns:
             A context manager. It gives a function that returns, after a step, whether it is time to stop.

@@ -105,7 +105,7 @@ class DecentralizedOptimizer(ObservedOptimizer):
         Raises:
             PeerTimeout: A peer stayed silent for `deadline` seconds.
             PeerLost: The connection to a peer broke.
-            MismatchError: The learning rates of two neighbours have come apart.
+            MismatchError: The learning rates of two neighbours differ.
             Diverged: Parameters are no longer finite.
             ValueError: The model was replaced, moved or wrapped since the last step.
         """
@@ -124,11 +124,11 @@ class DecentralizedOptimizer(ObservedOptimizer):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the inner optimizer's state, with all that this worker has of its own under "gossamer".
+        """Return the inner optimizer's state, and everything else that this worker has under "gossamer".
 
         That includes the model's parameters and buffers as they are in training, also inside
-        consensus(). A round that is under way is not part of it: it has changed nothing yet and will
-        be started again, with the same messages.
+        consensus(). A round in flight is not part of it: it has changed nothing yet and will be
+        started again, with the same messages.
 
         Returns:
             What `torch.save` can write. Every worker saves its own.
@@ -186,7 +186,7 @@ class DecentralizedOptimizer(ObservedOptimizer):
         super().add_param_group(param_group)
 
     def close(self) -> None:
-        """Receive what is still under way and leave. Idempotent."""
+        """Receive the messages still in flight and disconnect. Idempotent."""
         self._abandon()
         self.transport.close()
         if self._at_the_end is not None:
@@ -205,30 +205,30 @@ class DecentralizedOptimizer(ObservedOptimizer):
             self._flight = None
 
     def _check_model(self) -> None:
-        """Notice before a step what was done to the model since the last one."""
+        """Check before a step what was done to the model since the last one."""
         self._node.require_start()
         self._guard.check(first=self._node.steps == 0)
         self._node.take_back()
         if self._loaded:
             self._guard.require_values(self._node.groups, self._loaded)
             self._loaded = []
-        resting = self._guard.resting
-        if resting != self._node.resting:
-            self._let_rest(resting)
+        frozen = self._guard.frozen_since
+        if frozen != self._node.frozen:
+            self._freeze(frozen)
 
-    def _let_rest(self, names: frozenset[str]) -> None:
-        """Stop exchanging layers that were frozen, and resume with those that were unfrozen again."""
+    def _freeze(self, names: frozenset[str]) -> None:
+        """Stop exchanging layers that were frozen, and resume with layers that were unfrozen again."""
         with self._exchanges.watched():
             agree(self.transport, {"frozen parameters": ", ".join(sorted(names)) or "none"}, "freezing")
             self._abandon()
-            self._node.let_rest(names)
+            self._node.freeze(names)
 
     def _share(self) -> None:
-        """Let both optimizers have one set of groups and state, so that schedulers reach the inner one."""
+        """Give both optimizers the same groups and state, so that schedulers reach the inner one."""
         self.param_groups, self.state = self._inner.param_groups, self._inner.state
 
     def _rounds_to_reach_all(self, t: int) -> int:
-        if self.algorithm.reaches_all:  # one after the other, at worst
+        if self.algorithm.reaches_all:  # at worst along the ring, one more worker per round
             return self.transport.size - 1
         return rounds_to_reach_all(self.topology, self.transport.rank, t)
 

@@ -14,15 +14,15 @@ from gossamer._doors.optimizer import DecentralizedOptimizer
 class GradScaler(torch.amp.GradScaler):
     """torch.amp.GradScaler for decentralized optimizers: a step is skipped by all workers or by none.
 
-    Torch's own skips where the gradients of one worker are not finite, and that worker is then one round
-    behind. Here all learn of it before the step, for a few bytes and two messages to and from worker 0
-    along a tree, and all lower their scale alike.
+    Torch's own skips a step on the worker whose gradients are not finite, which is then one round behind.
+    Here all workers learn of it before the step, by a few bytes along a tree to worker 0 and back, and all
+    lower their scale alike.
 
     Args:
-        device: This and all others are those of torch.amp.GradScaler.
+        device: As in torch.amp.GradScaler, like all the others.
         init_scale: The first scale.
-        growth_factor: By what the scale grows after `growth_interval` steps that were not skipped.
-        backoff_factor: By what it shrinks after a step that was.
+        growth_factor: The scale grows by it after `growth_interval` steps that were not skipped.
+        backoff_factor: The scale shrinks by it after a step that was skipped.
         growth_interval: Steps between two growths.
         enabled: Whether it does anything.
 

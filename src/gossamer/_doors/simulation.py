@@ -50,7 +50,7 @@ class Simulation:
         ValueError: Settings that do not go together; the text says what to do instead.
 
     Example:
-        Eight workers on a ring, each drawn to a point of its own; their average goes to the points' average.
+        Eight workers on a ring, each attracted by its own point; they approach the points' average.
 
         >>> import torch, gossamer
         >>> targets = torch.arange(8.0)
@@ -168,7 +168,7 @@ class Simulation:
         return math.sqrt(sum(squared_distance([row], [average]) for row in x) / self.n)
 
     def step(self, observe: Callable[[Sequence[Traffic]], None] | None = None) -> None:
-        """Do one optimizer step on every worker, and the round that goes with it.
+        """Do one optimizer step on every worker, with its round if it is the last step of one.
 
         Args:
             observe: Is called for every phase with the bytes that each worker sends and expects in it.

@@ -39,7 +39,7 @@ def common_start(
 
 
 def describe_optimizer(optimizer: Optimizer) -> dict[str, str]:
-    """Return the optimizer's kind, settings and state as text, since a difference would grow in silence."""
+    """Return the optimizer's kind, settings and state as text: nothing else would reveal a difference."""
     state = optimizer.state_dict()["state"]
     groups = {
         f"optimizer.param_groups[{i}].{name}": repr(value)
@@ -55,7 +55,7 @@ def describe_optimizer(optimizer: Optimizer) -> dict[str, str]:
 
 
 def _differ(vectors: list[Tensor], transport: Transport) -> bool:
-    """Return whether anybody has other bits than worker 0, the same answer everywhere."""
+    """Return whether any worker's bits differ from worker 0's; the answer is the same on all workers."""
     digest = hashlib.sha256()
     for v in vectors:
         digest.update(as_bytes(v).numpy().data)
@@ -76,7 +76,7 @@ def _differ(vectors: list[Tensor], transport: Transport) -> bool:
 
 
 def _digest(state: dict[int, dict[str, Any]]) -> str:
-    """Return a short hash of an optimizer's state: of the tensors' bytes, which may be many."""
+    """Return a short hash of an optimizer's state, which itself may be long."""
     digest = hashlib.sha256()
     for index, values in sorted(state.items()):
         for name, value in values.items():

@@ -19,8 +19,8 @@ T = TypeVar("T", bound=Tensor)
 class Bucket:
     """Parameters of one dtype and device, and a contiguous vector `x` of them.
 
-    `x` is their storage: they are views of it. Where that would change how they lie in memory, as with
-    channels_last, it is a mirror: `take_back` reads the parameters, `give` writes them.
+    `x` is their storage: they are views of it. Where that would change their order in memory, as with
+    channels_last, `x` is a mirror: `take_back` reads the parameters, `give` writes them.
     """
 
     def __init__(self, parameters: Mapping[str, Parameter]) -> None:
@@ -31,13 +31,13 @@ class Bucket:
         self._views = list(self.layout.views(self.x).values())
         if not self.is_mirror:
             for p, view in zip(self.parameters.values(), self._views, strict=True):
-                p.data = _in_a_storage_of_its_own(view)
+                p.data = _with_own_storage(view)
 
     def take_back(self) -> None:
-        """Read what is not in `x` itself: a mirror's parameters, or such as were copied elsewhere.
+        """Read the parameters that are not stored in `x`: a mirror's, or those that were copied elsewhere.
 
-        model.to("cpu:0") copies them. Raises a ValueError, before anything is changed, if one has another
-        dtype, device or shape now.
+        model.to("cpu:0") makes such copies. Raises a ValueError, before anything is changed, if a parameter
+        has another dtype, device or shape now.
         """
         pairs = zip(self.parameters.items(), self._views, strict=True)
         moved = [(name, p, view) for (name, p), view in pairs if p.data_ptr() != view.data_ptr()]
@@ -52,7 +52,7 @@ class Bucket:
             for _, p, view in moved:
                 view.copy_(p)
                 if not self.is_mirror:
-                    p.data = _in_a_storage_of_its_own(view)
+                    p.data = _with_own_storage(view)
 
     def give(self) -> None:
         """Write `x` into a mirror's parameters."""
@@ -66,19 +66,19 @@ class Bucket:
         return torch.cat([g.detach().to(self.layout.dtype).reshape(-1) for g in dense])
 
     def set_gradient(self, g: Tensor) -> None:
-        """Write a vector into the gradients; a tensor of zeros becomes no gradient.
+        """Write a vector into the gradients; an all-zero tensor is stored as grad=None.
 
-        A rule of the values alone: workers with the same vector treat all parameters alike.
+        Deciding by value, not by which worker had a gradient, keeps all workers' optimizers in step.
         """
         for p, view in zip(self.parameters.values(), self.layout.views(g).values(), strict=True):
             p.grad = view.clone() if view.any() else None
 
 
-def _in_a_storage_of_its_own(view: Tensor) -> Tensor:
+def _with_own_storage(view: Tensor) -> Tensor:
     """Return a tensor of the same memory whose storage is no larger than it is.
 
-    Those who save a tensor save its storage, and those who look for tied weights compare storages:
-    parameters in one storage would be saved whole with each of them, or dropped as duplicates.
+    torch.save writes a tensor's whole storage, and code that looks for tied weights compares storages: with
+    one shared storage, all parameters would be saved with each of them, or dropped as duplicates.
     """
     try:
         return from_dlpack(view)
@@ -92,7 +92,7 @@ def _kind(t: Tensor) -> str:
 
 
 def make_buckets(parameters: Mapping[str, Parameter]) -> list[Bucket]:
-    """Return flat parameters for every dtype and device, in a fixed order."""
+    """Return one bucket per dtype and device, in a fixed order."""
     for name, p in parameters.items():
         if not p.dtype.is_floating_point:
             raise ValueError(
@@ -102,7 +102,7 @@ def make_buckets(parameters: Mapping[str, Parameter]) -> list[Bucket]:
 
 
 def by_kind(tensors: Mapping[str, T]) -> list[dict[str, T]]:
-    """Group tensors by dtype and device, in a fixed order that keeps theirs inside a group."""
+    """Group tensors by dtype and device, groups in a fixed order, tensors of a group in the given order."""
 
     def kind(item: tuple[str, T]) -> tuple[str, str]:
         return str(item[1].dtype), str(item[1].device)
@@ -111,7 +111,7 @@ def by_kind(tensors: Mapping[str, T]) -> list[dict[str, T]]:
 
 
 def joined(groups: list[dict[str, T]]) -> list[Tensor]:
-    """Return one vector a group, copied."""
+    """Return one vector per group, as a copy."""
     return [torch.cat([t.detach().reshape(-1) for t in group.values()]) for group in groups]
 
 

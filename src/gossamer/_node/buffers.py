@@ -26,7 +26,7 @@ class Buffers:
         self._model, self._policy = model, policy
 
     def read(self) -> list[Tensor]:
-        """Return copies of them, one vector a dtype and device."""
+        """Return copies of them, one vector per dtype and device."""
         return joined(self._groups())
 
     def write(self, vectors: list[Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""A worker's checkpoint: its torch optimizer's state, and all else that it has of its own under one key."""
+"""A worker's checkpoint: its torch optimizer's state, and everything else that it has under one key."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ OWN = "gossamer"
 
 
 def joined_state(inner: Optimizer, own: dict[str, Any]) -> dict[str, Any]:
-    """Return one state of both."""
+    """Return the optimizer's state with `own` in it."""
     return {**inner.state_dict(), OWN: own}
 
 
 def take_apart(
     state: Mapping[str, Any], settings: Mapping[str, str] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return both again, or raise a ValueError if it is not such a state or was saved with other settings."""
+    """Return both parts, or raise a ValueError if it is not such a state or was saved with other settings."""
     if OWN not in state:
         raise ValueError("this is the state of a plain optimizer; load it before gossamer.decentralize")
     inner = dict(state)

@@ -17,7 +17,7 @@ from gossamer.transport import Transport
 
 
 class Exchanges(OverTransport):
-    """Runs rounds over a transport, and refuses to go on after one that has failed."""
+    """Runs rounds over a transport, and refuses to continue after one that has failed."""
 
     def __init__(self, transport: Transport) -> None:
         super().__init__(transport)

@@ -33,7 +33,7 @@ Shapes = Iterable[Sequence[int]]
 
 
 def with_gamma(algorithm: A, topology: Topology | Schedule, shapes: Shapes, seed: int) -> A:
-    """Return the algorithm with the number in place of gamma="auto"; another passes through."""
+    """Return the algorithm with a number in place of gamma="auto"; any other is returned unchanged."""
     if getattr(algorithm, "gamma", None) != "auto":
         return algorithm
     return replace(algorithm, gamma=tune_gamma(algorithm, topology, seed, shapes))  # type: ignore[type-var]
@@ -42,7 +42,7 @@ def with_gamma(algorithm: A, topology: Topology | Schedule, shapes: Shapes, seed
 def with_common_gamma(
     algorithm: A, topology: Topology | Schedule, shapes: Shapes, transport: Transport, seed: int
 ) -> A:
-    """Do the same over a network: worker 0 searches and tells the others, who might round differently."""
+    """Do the same over a network: worker 0 searches for all, since other machines may round differently."""
     if getattr(algorithm, "gamma", None) != "auto":
         return algorithm
     found = torch.tensor(
@@ -58,16 +58,16 @@ def tune_gamma(
 ) -> float:
     """Return the consensus step size that averages random vectors best on this graph.
 
-    The way of CHOCO-SGD's authors: gossip alone, N(0, 1) vectors, the real W and the real
+    As CHOCO-SGD's authors do it: gossip alone, N(0, 1) vectors, the real W and the real
     compressor, a logarithmic grid from 1 down to 0.001. Deterministic in its arguments. A `Split` gets the
-    smallest that one of its compressors needs.
+    smallest gamma of its compressors.
 
     Args:
         algorithm: One with a gamma: `Choco` or `DeepSqueeze`.
         topology: The graph on which it will run.
         seed: Seeds the random vectors and the compressor.
         shapes: Those of the model's tensors. They matter to low-rank compressors: how much a low rank keeps
-            of a matrix depends on its size, and gamma goes as rank / size.
+            of a matrix depends on its size, and gamma is proportional to rank / size.
 
     Returns:
         The consensus step size; 1 for a single worker.
@@ -86,7 +86,7 @@ def tune_gamma(
         raise ValueError(f"{type(algorithm).__name__} has no gamma to find")
     if topology.n == 1:
         return 1.0
-    compressor: Compressor = algorithm.compressor  # type: ignore[attr-defined]  # as all that gossip have
+    compressor: Compressor = algorithm.compressor  # type: ignore[attr-defined]  # those with `gossip` have one
     return min(_best(algorithm, own, topology, seed, list(shapes)) for own in compressor.alone())
 
 
@@ -100,13 +100,13 @@ def _best(
         error = _gossip(algorithm, compressor, gamma, topology, seed, shape)
         worse = worse + 1 if best[0] < min(error, 1.0) else 0
         best = min(best, (error, gamma))
-        if worse == 2:  # the error has one minimum: it is behind us
+        if worse == 2:  # the error has a single minimum, and we are past it
             break
     return best[1] * factor
 
 
 def _shape(compressor: Compressor, shapes: Shapes) -> tuple[tuple[int, int], float]:
-    """Return the shape of the matrices to try, and what gamma is to be multiplied with."""
+    """Return the shape of the matrices to try, and the factor for the gamma that is found."""
     matrices = [(shape[0], math.prod(shape[1:])) for shape in shapes if len(shape) > 1]
     if not compressor.size_matters or not matrices:
         return SHAPE, 1.0
@@ -124,7 +124,7 @@ def _gossip(
 ) -> float:
     """Return what is left of the disagreement after ROUNDS rounds, infinity if it grows."""
     n, compressor = topology.n, replace(compressor, raw="never")  # what is sent raw needs no gamma
-    # Compression is per tensor, so one vector with a tensor for each worker is all workers at once.
+    # Compression is per tensor, so a vector with one tensor per worker compresses all workers' at once.
     layout = Layout(tuple(f"worker {i}" for i in range(n)), (shape,) * n)
     x = torch.randn(layout.size, generator=generator(seed, "gamma")).view(n, -1)
     memory = torch.zeros_like(x)

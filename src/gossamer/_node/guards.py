@@ -1,4 +1,4 @@
-"""What people's own code may do to a model after it was wrapped, noticed before it goes wrong in silence."""
+"""Checks for what user code may do to a model after it was wrapped, and which would fail silently."""
 
 from __future__ import annotations
 
@@ -69,19 +69,19 @@ class ModelGuard:
                 )
 
     def require_values(self, groups: list[dict[str, Parameter]], loaded: list[Tensor]) -> None:
-        """Raise a ValueError if parameters are not those that a checkpoint of the optimizer has brought."""
+        """Raise a ValueError if parameters are not those that the optimizer's checkpoint has loaded."""
         for group, now, then in zip(groups, joined(groups), loaded, strict=True):
             other = now != then.to(now.device)
             if other.any():
                 name = Layout.of(group).tensor_at(int(other.nonzero()[0]))
                 raise ValueError(
                     f"parameter '{name}' was changed after optimizer.load_state_dict(), which restores this "
-                    f"worker's own parameters; others, such as the average model's, do not go with what the "
+                    f"worker's own parameters; others, such as the average model's, do not match what the "
                     f"neighbours know of it. Load weights before the optimizer's state, or not at all"
                 )
 
     @property
-    def resting(self) -> frozenset[str]:
+    def frozen_since(self) -> frozenset[str]:
         """The names of parameters that were trained at first and are frozen now."""
         return frozenset(name for name, p in self._trained.items() if not p.requires_grad)
 
@@ -99,8 +99,8 @@ def require_initialized(parameters: Mapping[str, Parameter]) -> None:
 def refuse_data_parallel(parameters: Iterable[Parameter], gossiping: Collection[int] | None) -> None:
     """Raise a ValueError if DDP or FSDP is around these parameters and spans workers that gossip.
 
-    `gossiping` are the global ranks that do, None if unknown. A wrapper may be made of the same model later
-    and elsewhere, as trainers do, so all live objects are looked at.
+    `gossiping` are the global ranks that do, None if unknown. A trainer may wrap the same model later and
+    elsewhere, so all live objects are searched.
     """
     ours = set(parameters)
     for wrapper in _wrappers():
@@ -111,7 +111,7 @@ def refuse_data_parallel(parameters: Iterable[Parameter], gossiping: Collection[
         if len(both) > 1:
             name = type(wrapper).__name__
             raise ValueError(
-                f"{name} is around this model and averages all gradients of workers {both}, who gossip too: "
+                f"{name} is around this model and averages all gradients of workers {both}, which gossip: "
                 f"both kinds of traffic would be sent. Train the bare model ({name}'s .module) instead. "
                 f"For {name} inside a site and gossip between sites, give decentralize(..., group=...) a "
                 f"process group that shares only one worker with {name}'s: docs/hierarchy.md"
@@ -129,7 +129,7 @@ def _kinds() -> list[type[Module]]:
 
 
 def _wrappers() -> Iterator[Module]:
-    """Find all DDP and FSDP modules of this process: an object refers to its class."""
+    """Find all DDP and FSDP modules of this process, as objects that refer to their class."""
     kinds = _kinds()
     for kind in kinds:
         kinds += kind.__subclasses__()

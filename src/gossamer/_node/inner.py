@@ -1,4 +1,4 @@
-"""The step of the torch optimizer inside: taken by rounds, and by nobody else."""
+"""The step of the torch optimizer inside, which only rounds may take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-_WATCHED: WeakKeyDictionary[Optimizer, RemovableHandle] = WeakKeyDictionary()  # by their latest wrapper
+_WATCHED: WeakKeyDictionary[Optimizer, RemovableHandle] = WeakKeyDictionary()  # hooks of the latest wrappers
 
 
 class InnerStep:
@@ -22,7 +22,7 @@ class InnerStep:
     def __init__(self, inner: Optimizer, *, one_gradient: bool) -> None:
         self._inner, self._one_gradient = inner, one_gradient
         self._allowed = False
-        self.in_closure = False  # which may be evaluated more often on one worker than on another
+        self.in_closure = False  # a closure may run more often on one worker than on another
         self._closure: Callable[[], float | None] | None = None
         earlier = _WATCHED.pop(inner, None)
         if earlier is not None:
@@ -67,7 +67,7 @@ class InnerStep:
                 return known.pop()
             if self._one_gradient:
                 raise ValueError(
-                    "all-reduce averages one gradient a step, this optimizer evaluates more; use DPSGD"
+                    "all-reduce averages one gradient per step, this optimizer evaluates several; use DPSGD"
                 )
             return self._evaluated(closure)
 

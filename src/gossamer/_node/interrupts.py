@@ -1,4 +1,4 @@
-"""Ctrl-C in one's own training loop: all workers stop after the same step, so that all can save."""
+"""Ctrl-C in a user's training loop: all workers stop after the same step, so that all can save."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def listening(hear: Callable[[], None]) -> Iterator[None]:
-    """Take Ctrl-C and SIGTERM as a wish to stop, and call `hear`; a second Ctrl-C stops at once."""
+def listening(on_signal: Callable[[], None]) -> Iterator[None]:
+    """Call `on_signal` on Ctrl-C and SIGTERM; a second Ctrl-C raises KeyboardInterrupt."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals go to the main thread
+        yield  # only the main thread can handle signals
         return
-    wishes = 2 if _each_comes_twice() else 1
-    heard: list[int] = []
+    polite = 2 if _each_comes_twice() else 1
+    received: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and len(heard) >= wishes:
+        if number == signal.SIGINT and len(received) >= polite:
             raise KeyboardInterrupt
-        heard.append(number)
-        hear()
+        received.append(number)
+        on_signal()
 
     before = {number: signal.signal(number, handle) for number in SIGNALS}
     if hasattr(signal, "pthread_sigmask"):  # not on Windows
@@ -42,7 +42,7 @@ def listening(hear: Callable[[], None]) -> Iterator[None]:
 def _each_comes_twice() -> bool:
     """Return whether torchrun passes on a Ctrl-C that the terminal has sent to this worker already.
 
-    It does where it leaves workers in its own process group; newer versions give each one of its own.
+    It does where it leaves workers in its own process group; newer versions start each in a new group.
     """
     has_groups = hasattr(os, "getpgrp")  # not on Windows
     return has_groups and "TORCHELASTIC_RUN_ID" in os.environ and os.getpgrp() != os.getpid()
@@ -50,14 +50,14 @@ def _each_comes_twice() -> bool:
 
 @contextmanager
 def catching(stamps: RoundStamps, workers: int) -> Iterator[Callable[[], bool]]:
-    """Tell all workers of a signal with the messages of the next rounds; yield whether it is time to stop."""
+    """Pass a signal on to all workers with the next rounds' messages; yield whether to stop now."""
     stamps.wants_to_stop, stamps.stop_after = False, None
 
-    def wish() -> None:
+    def request_stop() -> None:
         stamps.wants_to_stop = True
 
     def interrupted() -> bool:
         return stamps.wants_to_stop if workers == 1 else stamps.time_to_stop
 
-    with listening(wish):
+    with listening(request_stop):
         yield interrupted

@@ -29,11 +29,11 @@ from gossamer.topology import Schedule, Topology
 class Node:
     """A worker's parameters, optimizer step and algorithm state.
 
-    Without a common start some algorithms cannot begin; with `may_resume` that is an error of the first
-    step only, since a checkpoint may be loaded before it.
+    Without a common start some algorithms cannot begin; with `may_resume` the error is raised at the first
+    step, since a checkpoint may be loaded before it.
 
-    `groups` are the parameters by dtype and device; `flats`, `workers` and `states` are about those
-    of each group that take part at present: all, but for layers that rest.
+    `groups` are all parameters by dtype and device; `buckets`, `workers` and `states` cover those of them
+    that are not frozen at present, and leave out groups that are frozen altogether.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Node:
         algorithm.require_period(every, overlap)
         self.rank, self.algorithm, self.cadence = rank, algorithm, Cadence(every, int(overlap))
         self.steps = 0  # optimizer steps done
-        self.resting: frozenset[str] = frozenset()  # names of parameters that are left alone for now
+        self.frozen: frozenset[str] = frozenset()  # names of parameters that are not exchanged at present
         self._published: list[Tensor] = []  # x when the round began, if local steps follow before its end
         self.optimizer_step = step
         self._new_worker = partial(Worker, rank, common_start=common_start, seed=seed, every=every)
@@ -63,8 +63,8 @@ class Node:
         self._layouts = [bucket.layout for bucket in buckets]
         self.buckets = buckets
         self.workers = self._workers()
-        self._left: list[Any] = []  # the groups' whole states from when layers were last laid to rest
-        self._without_start = ""  # why nothing can be done before a checkpoint is loaded
+        self._left: list[Any] = []  # the groups' whole states when layers were last frozen
+        self._without_start = ""  # why training cannot begin before a checkpoint is loaded
         try:
             self.states = [algorithm.start(worker) for worker in self.workers]
         except ValueError as error:
@@ -79,7 +79,7 @@ class Node:
         return self.cadence.rounds(self.steps)
 
     def require_start(self) -> None:
-        """Raise a ValueError where workers have different values that a checkpoint should have brought."""
+        """Raise a ValueError where workers start with different values and no checkpoint was loaded."""
         if self._without_start:
             raise ValueError(
                 f"{self._without_start}, and broadcast=False has left every worker its own: load each "
@@ -107,8 +107,8 @@ class Node:
     def exchange(self) -> Round:
         """Return the next round, which ends with the step to come.
 
-        With `overlap` it may begin that many steps before its end. It then works on a copy of x from
-        there, while local steps go on with x itself; its own step brings what they all did.
+        With `overlap` it may begin that many steps before its end. It then works on a copy of the x of its
+        beginning, while local steps change x itself; its own step adds to the copy what all of them changed.
         """
         self.take_back()
         self._publish()
@@ -139,11 +139,11 @@ class Node:
         yield from with_steps(asked, self._step_live)
 
     def read(self) -> list[Tensor]:
-        """Return copies of all parameters, a flat vector a group."""
+        """Return copies of all parameters, one flat vector per group."""
         return joined(self.groups)
 
     def put(self, xs: list[Tensor]) -> None:
-        """Give all parameters other values."""
+        """Write vectors in the format of `read()` into the parameters."""
         spread(self.groups, xs)
 
     def take_back(self) -> None:
@@ -151,21 +151,21 @@ class Node:
         for bucket in self.buckets:
             bucket.take_back()
 
-    def let_rest(self, names: frozenset[str]) -> None:
-        """Leave these parameters alone from now on: no messages about them, and no other values.
+    def freeze(self, names: frozenset[str]) -> None:
+        """Freeze these parameters and no others: no messages about them, and no changes to them.
 
-        All workers do it after the same step. What was known of them is kept for when they wake.
+        All workers do it after the same step. Their part of the states is kept for when they are unfrozen.
         """
         if all(names.issuperset(group) for group in self.groups):
             raise ValueError("all parameters are frozen: there is nothing left to train")
         whole, published = self._whole_states(), self._published_by_name()
-        self.resting, self._left = names, whole
-        awake = [{n: p for n, p in group.items() if n not in names} for group in self.groups]
+        self.frozen, self._left = names, whole
+        trained = [{n: p for n, p in group.items() if n not in names} for group in self.groups]
         for p in (p for group in self.groups for n, p in group.items() if n in names):
-            p.data = p.data.clone()  # so that the buffer it was part of can go
-        self.buckets = [Bucket(group) for group in awake if group]
+            p.data = p.data.clone()  # so that the memory of its old bucket can be freed
+        self.buckets = [Bucket(group) for group in trained if group]
         self.workers = self._workers()
-        self.states = [tree.cut(whole[g], self._layouts[g], which) for g, which in self._awake()]
+        self.states = [tree.cut(whole[g], self._layouts[g], which) for g, which in self._trained()]
         if published:
             names_of = [bucket.parameters for bucket in self.buckets]
             self._published = [torch.cat([published[n].reshape(-1) for n in those]) for those in names_of]
@@ -183,22 +183,22 @@ class Node:
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Take up a saved state, parameters included."""
+        """Load a saved state, parameters included."""
         if saved["rank"] != self.rank:
             raise ValueError(
                 f"this is worker {self.rank}, the checkpoint was saved by worker {saved['rank']}; "
                 f"every worker loads its own"
             )
-        if self.resting:
-            self.let_rest(frozenset())
+        if self.frozen:
+            self.freeze(frozenset())
         self.take_back()
         if "parameters" in saved:  # an older version's checkpoint has none
             self.put(saved["parameters"])
         parts = zip(self.states, saved["states"], self.buckets, strict=True)
         self.states = [tree.load(type(state), dumped, bucket.x.device) for state, dumped, bucket in parts]
         self.steps = saved["steps"]
-        told = saved.get("told", [])  # an older version's checkpoint has none
-        self._published = [x.to(bucket.x) for x, bucket in zip(told, self.buckets, strict=bool(told))]
+        xs = saved.get("told", [])  # an older version's checkpoint has none
+        self._published = [x.to(bucket.x) for x, bucket in zip(xs, self.buckets, strict=bool(xs))]
         self._without_start = ""
         for worker in self.workers:
             worker.t = self.rounds
@@ -214,25 +214,25 @@ class Node:
                 t=self.rounds,
                 bucket=g,
             )
-            for bucket, (g, _) in zip(self.buckets, self._awake(), strict=True)
+            for bucket, (g, _) in zip(self.buckets, self._trained(), strict=True)
         ]
 
-    def _awake(self) -> list[tuple[int, list[int]]]:
-        """Return, for every flat, the group it belongs to and which of the group's tensors it holds."""
-        which = [[i for i, n in enumerate(group) if n not in self.resting] for group in self.groups]
+    def _trained(self) -> list[tuple[int, list[int]]]:
+        """Return, for every bucket, the group it belongs to and which of the group's tensors it holds."""
+        which = [[i for i, n in enumerate(group) if n not in self.frozen] for group in self.groups]
         return [(g, those) for g, those in enumerate(which) if those]
 
     def _whole_states(self) -> list[Any]:
-        """Return the groups' states, of resting layers too."""
-        if not self.resting:
+        """Return the groups' states, frozen layers included."""
+        if not self.frozen:
             return self.states
         whole = list(self._left)
-        for (g, which), state in zip(self._awake(), self.states, strict=True):
+        for (g, which), state in zip(self._trained(), self.states, strict=True):
             whole[g] = tree.paste(whole[g], state, self._layouts[g], which)
         return whole
 
     def _published_by_name(self) -> dict[str, Tensor]:
-        """Return the x that messages in flight tell of, by name; nothing if it is the present one."""
+        """Return the x that messages in flight describe, by name; empty if it is the current x."""
         if not self._published:
             return {}
         published = {n: p.detach() for group in self.groups for n, p in group.items()}
@@ -253,7 +253,7 @@ class Node:
         self.take_back()
 
     def _step_with(self, copies: list[Tensor]) -> None:
-        """Do the same for a round; one that works on copies gets all that was done since it began."""
+        """Do the same for a round; if it works on copies, add to them what has changed since it began."""
         self._step_live()
         for x, bucket, before in zip(copies, self.buckets, self._published, strict=False):
             x.add_(bucket.x - before)

@@ -19,7 +19,7 @@ from gossamer.topology import Schedule, Topology
 def settings(
     algorithm: Algorithm, topology: Topology | Schedule, layouts: Iterable[Layout], every: int, seed: int
 ) -> dict[str, str]:
-    """Return every setting by name, the telling ones first."""
+    """Return every setting by name, the most informative ones first."""
     parts = {f"algorithm.{f.name}": describe(getattr(algorithm, f.name)) for f in _fields(algorithm)}
     tensors = {
         f"layout.{name}": f"{shape} {layout.dtype}"
@@ -58,7 +58,7 @@ def describe(value: Any) -> str:  # noqa: ANN401 - whatever a user's dataclass h
         inside = ", ".join(f"{f.name}={describe(getattr(value, f.name))}" for f in _fields(value))
         return f"{type(value).__name__}({inside})"
     if callable(value):
-        name = getattr(value, "__qualname__", type(value).__qualname__)  # a partial has none of its own
+        name = getattr(value, "__qualname__", type(value).__qualname__)  # a partial has no name
         return f"{getattr(value, '__module__', '')}.{name}"
     return repr(value)
 

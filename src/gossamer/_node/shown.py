@@ -1,4 +1,4 @@
-"""The model that people see: this worker's own, or for a while another one in its place."""
+"""The model that people see: this worker's own, or temporarily another one in its place."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gossamer._node.node import Node
 
 log = logging.getLogger("gossamer")
 
-MANY = 100  # rounds: who trains for so long wants the model, and is not just trying
-Values = tuple[list[Tensor], list[Tensor]]  # parameters and buffers, a flat vector a dtype and device
+MANY = 100  # rounds: a run this long is for the model, not just a trial
+Values = tuple[list[Tensor], list[Tensor]]  # parameters and buffers, one flat vector per dtype and device
 
 
 class ShownModel:
-    """A model's parameters and buffers, which may show something else than what is in training."""
+    """A model's parameters and buffers, which may temporarily hold other values than those in training."""
 
     def __init__(self, node: Node, buffers: Buffers) -> None:
         self._node, self._buffers = node, buffers
@@ -34,12 +34,12 @@ class ShownModel:
         return self._aside is not None
 
     def read(self) -> Values:
-        """Return copies of what is shown; of the buffers, those that consensus averages."""
+        """Return copies of what is shown: the parameters, and the buffers that consensus averages."""
         return self._node.read(), self._buffers.read()
 
     @contextmanager
     def showing(self, values: Values) -> Iterator[None]:
-        """Show other values for a while."""
+        """Temporarily show other values."""
         own = self.read()
         self._put(values)
         self._aside, self.was_other = own, True
@@ -51,7 +51,7 @@ class ShownModel:
 
     @contextmanager
     def as_in_training(self) -> Iterator[None]:
-        """Show what is in training for a while."""
+        """Temporarily show what is in training."""
         if self._aside is None:
             yield
             return
@@ -71,9 +71,9 @@ class ShownModel:
 def remind_of_consensus(
     shown: ShownModel, node: Node, exchanges: Exchanges, stopping: Collection[int]
 ) -> None:
-    """Say at the end of a run whose average model nobody has looked at that there is one.
+    """Warn at the end of a run in which nobody has used the average model.
 
-    Not of one that has failed, or that somebody is `stopping` to resume it later.
+    Not if the run has failed, or if a worker was `stopping` it to resume later.
     """
     broken_off = exchanges.broken is not None or hasattr(sys, "last_value") or bool(stopping)
     if node.rank == 0 and node.rounds >= MANY and not shown.was_other and not broken_off:

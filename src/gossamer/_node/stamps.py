@@ -1,7 +1,7 @@
-"""What workers tell their neighbours by the way, in three bytes that every message has room for.
+"""Stamps: three bytes of every message's header that are checked by the receiving neighbour.
 
-Learning rates that drift apart, a step that was skipped on one worker alone, and the wish of one
-worker to stop: each would go wrong in silence, or hang, and none is worth a message of its own.
+They reveal learning rates that drift apart and a step that was skipped on one worker alone, and spread one
+worker's request to stop. Each would otherwise fail silently or hang, and none is worth an extra message.
 docs/wire.md describes the bytes.
 """
 
@@ -17,14 +17,14 @@ from gossamer.errors import MismatchError
 
 log = logging.getLogger("gossamer")
 
-STOPPING = 1 << 23  # below this: a sign of life; from here on: the rounds left, added
+STOPPING = 1 << 23  # below this: a value to compare; from here on: STOPPING + the rounds left
 CLOSE = 2  # units in the last place of bfloat16, 2 %: another machine's cosine may round differently
 
 
 class RoundStamps:
-    """One worker's stamps: written when a round begins, read when the neighbours' messages are there.
+    """One worker's stamps: written when a round begins, read when the neighbours' messages have arrived.
 
-    `reach(t)` is the number of rounds from round t on in which word of this worker gets to all others.
+    `reach(t)` is how many rounds it takes, from round t on, until news of this worker has reached all others.
     """
 
     def __init__(
@@ -35,16 +35,16 @@ class RoundStamps:
         reach: Callable[[int], int],
     ) -> None:
         self._rank, self._groups, self._rounds, self._reach = rank, groups, rounds, reach
-        self._told: tuple[int, int] = (0, 0)  # the round that the last stamp was written for, and the stamp
+        self._last: tuple[int, int] = (0, 0)  # the round of the last stamp, and the value to compare in it
         self._warned = False
         self.zero_grads = 0  # calls of zero_grad()
-        self.wants_to_stop = False  # this worker; told when the next round begins
+        self.wants_to_stop = False  # whether this worker does; sent when the next round begins
         self.stop_after: int | None = None  # the number of rounds after which all workers stop
         self.stopping: list[int] = []  # what it was set to; empty if nobody wanted to stop
 
     @property
     def time_to_stop(self) -> bool:
-        """Whether somebody wanted to stop, and all workers know: the same answer after the same round."""
+        """Whether a worker wanted to stop and all know it by now: the same answer after the same round."""
         return self.stop_after is not None and self._rounds() >= self.stop_after
 
     def write(self) -> int:
@@ -53,13 +53,13 @@ class RoundStamps:
         if self.wants_to_stop and self.stop_after is None:
             self._stop_after(t + self._reach(t))
         left = None if self.stop_after is None else self.stop_after - (t + 1)
-        sign = self._learning_rate() if t % 2 == 0 else self.zero_grads % (1 << 16)
-        self._told = (t, sign)
-        return sign if left is None or left < 0 else STOPPING + min(left, STOPPING - 1)
+        value = self._learning_rate() if t % 2 == 0 else self.zero_grads % (1 << 16)
+        self._last = (t, value)
+        return value if left is None or left < 0 else STOPPING + min(left, STOPPING - 1)
 
     def read(self, peer: int, stamp: int) -> None:
-        """Compare a neighbour's stamp with the own one of the same round."""
-        t, own = self._told
+        """Compare a neighbour's stamp with this worker's of the same round."""
+        t, own = self._last
         if stamp >= STOPPING:
             self._stop_after(t + 1 + stamp - STOPPING)
         elif t % 2 == 0 and abs(stamp - own) > CLOSE:
@@ -91,7 +91,7 @@ class RoundStamps:
         log.warning(
             "worker %d has called zero_grad() %s than worker %d at the same round, so one of them has "
             "called step() less often: has a GradScaler skipped a step on one worker alone (use "
-            "gossamer.GradScaler)? The worker with fewer steps will be missed at the end.",
+            "gossamer.GradScaler)? At the end its neighbours will wait for the missing steps.",
             peer,
             f"{abs(more)} times {'more' if more > 0 else 'less'} often",
             self._rank,

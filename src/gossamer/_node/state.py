@@ -38,9 +38,9 @@ def load(kind: Any, dumped: Any, device: torch.device) -> Any:  # noqa: ANN401 -
 
 
 def cut(state: Any, layout: Layout, which: Sequence[int]) -> Any:  # noqa: ANN401 - a state
-    """Return the state of some of the layout's tensors: every flat vector of it, cut down to those.
+    """Return the state of some of the layout's tensors: every flat vector of it, cut down to them.
 
-    A dataclass that keeps something else for every tensor has methods `cut` and `paste` of its own.
+    A dataclass that keeps something else for every tensor has its own methods `cut` and `paste`.
     """
     if isinstance(state, Tensor) and _is_flat(state, layout):
         parts = layout.split(state)
@@ -57,7 +57,7 @@ def cut(state: Any, layout: Layout, which: Sequence[int]) -> Any:  # noqa: ANN40
 def paste(whole: Any, part: Any, layout: Layout, which: Sequence[int]) -> Any:  # noqa: ANN401 - states
     """Return the whole state with what `cut` took from it put back, as it is now.
 
-    What a dict holds only in the part, such as an edge that was met meanwhile, is left out.
+    What a dict holds only in the part, such as an edge that was added meanwhile, is left out.
     """
     if isinstance(whole, Tensor) and _is_flat(whole, layout):
         pieces = list(layout.split(whole))

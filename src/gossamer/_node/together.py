@@ -1,6 +1,6 @@
-"""What all workers find out together, for those that are in this process: one of them, or all, simulated.
+"""What all workers compute together, for the workers in this process: one of them, or all, simulated.
 
-Averages, distances and complaints are the same bits on all workers, and the same code for both kinds.
+Averages, distances and error texts have the same bits on all workers, and are the same code for both kinds.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ AVERAGE = "average of all workers"
 
 
 class Together(ABC):
-    """Workers of this process, and the way to all others."""
+    """The workers in this process, and how they reach all others."""
 
     def __init__(self, ids: Sequence[int], members: Sequence[int]) -> None:
-        self.ids, self.members = ids, members  # those here, and all
-        self.asked: list[Counter[int]] = [Counter() for _ in ids]  # bytes of what is found out, by peer
+        self.ids, self.members = ids, members  # the workers in this process, and all workers
+        self.asked: list[Counter[int]] = [Counter() for _ in ids]  # bytes sent beside training, by peer
 
     @abstractmethod
     def run(self, rounds: Sequence[Round], name: str) -> list[Counter[int]]:
-        """Run one round per worker here, with those of all others; return the bytes each sent, by peer."""
+        """Run one round per local worker, with those of all others; return the bytes each sent, by peer."""
 
     @torch.no_grad()
     def ask(self, rounds: Sequence[Round], name: str) -> None:
@@ -47,7 +47,7 @@ class Together(ABC):
             asked.update(sent)
 
     def average(self, vectors: Sequence[Tensor]) -> list[Tensor]:
-        """Average one vector per worker over all workers; return one copy per worker here.
+        """Average one vector per worker over all workers; return one copy per local worker.
 
         It is exact, summed in float32 at least.
         """
@@ -67,7 +67,7 @@ class Together(ABC):
         return math.sqrt(self.mean([squared_distance(*pair) for pair in zip(xs, averages, strict=True)]))
 
     def gather(self, rows: Sequence[Sequence[float]]) -> list[list[float]]:
-        """Return all workers' rows of numbers, given the rows of those here."""
+        """Return all workers' rows of numbers, given the rows of the local workers."""
         tables = [torch.zeros(len(self.members), len(row), dtype=torch.float64) for row in rows]
         for i, table, row in zip(self.ids, tables, rows, strict=True):
             table[self.members.index(i)] = torch.tensor(row, dtype=torch.float64)
@@ -76,7 +76,7 @@ class Together(ABC):
         return tables[0].tolist()
 
     def first_error(self, complaints: Sequence[str]) -> str:
-        """Return one worker's complaint, the same for all, or "" if nobody has any."""
+        """Return one worker's error text, the same on all workers, or "" if none has one."""
         texts = [text_as_tensor(complaint) for complaint in complaints]
         self.ask(
             [first_error(i, self.members, t) for i, t in zip(self.ids, texts, strict=True)], "complaints"
@@ -97,7 +97,7 @@ class OverTransport(Together):
 
 
 class InOneProcess(Together):
-    """All workers."""
+    """All workers, simulated in this process."""
 
     def __init__(self, n: int) -> None:
         super().__init__(range(n), range(n))

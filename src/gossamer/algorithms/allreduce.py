@@ -17,7 +17,7 @@ from gossamer.rounds.worker import Worker
 
 @dataclass
 class AllReduceState:
-    """x_sync: the common parameters after the last round; only kept when rounds are apart."""
+    """x_sync: the common parameters after the last round; only kept with local steps."""
 
     x_sync: Tensor | None
 
@@ -51,7 +51,7 @@ class AllReduce(Algorithm):
         return every == 1
 
     def start(self, worker: Worker) -> AllReduceState:
-        """Remember the common start where it will be needed."""
+        """Remember the common start if there are local steps."""
         require_common_start(worker, self)
         return AllReduceState(worker.x.clone() if worker.every > 1 else None)
 
@@ -79,7 +79,7 @@ class AllReduce(Algorithm):
         others = [j for j in worker.view.members if j != worker.id]
         inbox = yield Phase.of(dict.fromkeys(others, own), {j: own.size_from(j) for j in others})
         total = worker.zeros()
-        # One order, and weights of 1, which no processor rounds: the same bits everywhere.
+        # A fixed order, and weights of 1, which no processor rounds: the same bits everywhere.
         for j in worker.view.members:
             if j == worker.id:
                 worker.add(self.compressor, total, own)

@@ -43,7 +43,7 @@ class Algorithm(ABC):
     costs: ClassVar[dict[str, str]] = {}  # where it differs from COSTS
     varying_graphs: ClassVar[bool] = True  # works when W changes from round to round
     directed_graphs: ClassVar[bool] = True  # works when W is not symmetric
-    reaches_consensus: ClassVar[bool] = True  # brings workers that start apart to their average
+    reaches_consensus: ClassVar[bool] = True  # brings workers with different values to their average
     reaches_all: ClassVar[bool] = False  # every round is with all workers, whatever the graph
     different_starts: ClassVar[dict[str, str]] = {}  # options for workers that start from different values
 
@@ -56,13 +56,13 @@ class Algorithm(ABC):
     def sends_before_gradient(self) -> bool:
         """Whether the first phase needs no gradient and changes nothing before messages arrive.
 
-        Such a round may be started before the gradient is computed, with the same result; or before
-        several local steps, if the step that it asks for then brings them all.
+        Such a round may be started before the gradient is computed, with the same result. With overlap > 1
+        it starts several local steps earlier; the step that it asks for then applies all of them.
         """
         return False
 
     @abstractmethod
-    def start(self, worker: Worker) -> Any:  # noqa: ANN401 - every algorithm has a state of its own
+    def start(self, worker: Worker) -> Any:  # noqa: ANN401 - every algorithm has its own state
         """Return the state before the first round."""
 
     @abstractmethod
@@ -76,12 +76,12 @@ class Algorithm(ABC):
     def rewire(self, worker: Worker, state: Any, before: View) -> StepsAndPhases:  # noqa: ANN401
         """Prepare the state for other members or edges: `worker.view` in place of `before`.
 
-        By default nothing is known of neighbours, and nothing is to do.
+        By default the state holds nothing about neighbours, and there is nothing to do.
         """
         yield from ()
 
     def gossip(self, x: Tensor, memory: Tensor, W: Tensor, C: Compress, gamma: float) -> None:
-        """Do a round's exchange for all workers at once, a row per worker, without steps, in place.
+        """Do a round's exchange for all workers at once, one row per worker, without steps, in place.
 
         `memory` is what the algorithm remembers, 0 at first; C compresses every row. It is what the search
         for gamma="auto" runs, so only algorithms with such a gamma have it.
@@ -89,13 +89,13 @@ class Algorithm(ABC):
         raise ValueError(f"{type(self).__name__} has no gamma to find")
 
     def averages_gradients(self, every: int) -> bool:
-        """Return whether a step is by the average of all workers' gradients, one each."""
+        """Return whether a step uses the average of one gradient per worker."""
         return False
 
     def shared_draws(self) -> list[Tensor]:
-        """Return samples of what workers draw or compute apart and must have alike, for comparison.
+        """Return samples of what workers draw or compute separately and must have alike, for comparison.
 
-        Workers that come to other bits are refused at the start. Here it is what the compressor shares.
+        Workers that get other bits are refused at the start. By default it is what the compressor shares.
         """
         return draws_inside(self)
 
@@ -113,7 +113,7 @@ class Algorithm(ABC):
     def require_period(self, every: int, overlap: int) -> None:
         """Raise a ValueError if messages cannot fly during the last `overlap` of a round's `every` steps."""
         if not isinstance(every, int) or every < 1:
-            raise ValueError(f"every={every!r}: the number of optimizer steps a round, 1 or more")
+            raise ValueError(f"every={every!r}: the number of optimizer steps per round, 1 or more")
         if overlap and not self.sends_before_gradient:
             raise ValueError(
                 f"{type(self).__name__} as it is needs the gradient before its first message, so nothing can "
@@ -138,7 +138,7 @@ def require_order(order: str) -> None:
 
 
 def require_gamma(gamma: Gamma, most: float = 1.0, *, auto: bool = False) -> None:
-    """Raise a ValueError for a consensus step size that cannot be meant."""
+    """Raise a ValueError for an impossible consensus step size."""
     is_number = isinstance(gamma, (int, float)) and not isinstance(gamma, bool)
     if not (auto and gamma == "auto") and not (is_number and 0 < gamma <= most):  # type: ignore[operator]
         raise ValueError(
@@ -154,7 +154,7 @@ def resolved(gamma: Gamma) -> float:
 
 
 def require_common_start(worker: Worker, algorithm: Algorithm) -> None:
-    """Raise a ValueError if workers start apart where replicas start from the common x_0."""
+    """Raise a ValueError if workers start with different values where replicas start from a common x_0."""
     if not worker.common_start:
         raise ValueError(f"{type(algorithm).__name__} needs the same start values on all workers")
 
@@ -172,7 +172,7 @@ def _warn_of_theory(algorithm: Algorithm, compressor: Compressor, needs: Promise
 
 
 def take_compressor(algorithm: Algorithm, compressor: Compressor | str, needs: Promise | None = None) -> None:
-    """Let a text such as "topk:0.01" stand for a compressor, and warn where no theorem covers it."""
+    """Make a text such as "topk:0.01" a compressor, and warn where no theorem covers it."""
     made = compress.make(compressor)
     object.__setattr__(algorithm, "compressor", made)  # the dataclass is frozen from here on
     if needs:

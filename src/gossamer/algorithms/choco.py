@@ -75,13 +75,13 @@ class Choco(Algorithm):
         x += gamma * (W @ memory - memory)  #  x  += gamma (s - x^)
 
     def round(self, worker: Worker, state: Sum | Replicas) -> StepsAndPhases:
-        """Step, tell the difference, and move towards the neighbours."""
+        """Step, send the difference, and move towards the neighbours."""
         C, x, gamma = self.compressor, worker.x, resolved(self.gamma)
         if self.order == "adapt-then-combine":
             yield worker.step()  #                            x  += u
         q = worker.encode(C, x - state.x_hat)  #              q   = Q(x - x^)
         inbox = yield worker.exchange(q)
-        state.hear(worker, C, q, inbox)  #                    x^ += q, s += sum_j w_ij q_j
+        state.absorb(worker, C, q, inbox)  #                  x^ += q, s += sum_j w_ij q_j
         if self.order == "combine-then-adapt":
             yield worker.step()  #                            x  += u
         x.add_(state.disagreement(worker), alpha=gamma)  #    x  += gamma (s - x^)

@@ -26,7 +26,7 @@ class DCD(Algorithm):
     examples: ClassVar[dict[str, str]] = {"dcd": "neighbours keep replicas; every move is the compressed one"}
     costs: ClassVar[dict[str, str]] = {"memory": "2 d"}
     varying_graphs: ClassVar[bool] = False
-    reaches_consensus: ClassVar[bool] = False  # workers must start together
+    reaches_consensus: ClassVar[bool] = False  # workers must start with the same values
 
     def __post_init__(self) -> None:
         require_memory(self.memory)
@@ -48,5 +48,5 @@ class DCD(Algorithm):
         u = x - state.x_hat  #                                      u     = all steps since the last round
         own = worker.encode(C, state.disagreement(worker) + u)  #   z     = sum_j w_ij x^_j + u - x_i
         inbox = yield worker.exchange(own)
-        state.hear(worker, C, own, inbox)  #                        x^_j += C(z_j), own included
+        state.absorb(worker, C, own, inbox)  #                      x^_j += C(z_j), own included
         x.copy_(state.x_hat)  #                                     x_i   = x^_i

@@ -63,6 +63,6 @@ class DeepSqueeze(Algorithm):
         own = worker.encode(C, delta)
         inbox = yield worker.exchange(own)
         worker.add(C, delta, own, -1.0)  #  delta = v - C(v)
-        pull = worker.zeros()  #            apart, so that x is rounded once
+        pull = worker.zeros()  #            summed first, so that x is rounded once
         worker.add_disagreement(C, pull, own, inbox)
         x.add_(pull, alpha=eta)  #          x    += eta (sum_j w_ij C(v_j) - C(v_i))

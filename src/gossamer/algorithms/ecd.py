@@ -29,7 +29,7 @@ class ECD(Algorithm):
     examples: ClassVar[dict[str, str]] = {"ecd": "neighbours extrapolate from compressed points"}
     costs: ClassVar[dict[str, str]] = {"memory": "2 d, one in float64"}
     varying_graphs: ClassVar[bool] = False
-    reaches_consensus: ClassVar[bool] = False  # workers must start together
+    reaches_consensus: ClassVar[bool] = False  # workers must start with the same values
 
     def __post_init__(self) -> None:
         require_memory(self.memory)
@@ -57,5 +57,5 @@ class ECD(Algorithm):
         x.copy_(x_plus)
         own = worker.encode(C, z.to(x.dtype))
         inbox = yield worker.exchange(own)
-        state.hear(worker, C, own, inbox, t)  #       x~_j = (1 - 2/t) x~_j + 2/t C(z_j)
+        state.absorb(worker, C, own, inbox, t)  #     x~_j = (1 - 2/t) x~_j + 2/t C(z_j)
         x_t.copy_(x)

@@ -1,4 +1,4 @@
-"""What PowerGossip keeps and says along one edge."""
+"""What PowerGossip keeps and sends along one edge."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class Turn:
     sign: float  # -1 on the end with the higher id
     c: int  # sub-steps done before
     factors: list[Tensor]  # what X was multiplied with
-    products: list[Tensor]  # X Q or X^T P by turns, and tensors that are sent whole
+    products: list[Tensor]  # X Q or X^T P alternately, and tensors that are sent whole
 
     def absorb(self, message: Tensor, X: list[Tensor], whole: list[Tensor], weight: float) -> Edge:
-        """Move towards the other end, in place, and return what the edge now knows."""
+        """Move towards the other end, in place, and return the edge with its new factors."""
         theirs = open_products(message, self.products, self.peer)
         hi, lo = (self.products, theirs) if self.sign < 0 else (theirs, self.products)
         out = [b - a for a, b in zip(lo, hi, strict=True)]  # y_hi - y_lo, the same on both ends
@@ -99,7 +99,7 @@ def matrices_and_vectors(worker: Worker) -> tuple[list[Tensor], list[Tensor]]:
 def edge_inputs(
     worker: Worker, left: dict[int, Edge], rank: int, warm: bool, matrices: list[Tensor]
 ) -> dict[int, list[Tensor]]:
-    """Return what the next sub-step multiplies X with on every edge: Q or P by turns, orthonormal.
+    """Return what the next sub-step multiplies X with on every edge: Q or P alternately, orthonormal.
 
     They are what the last sub-step left, or drawn afresh. Ends that agree in a matrix leave P = 0 or
     Q = 0, and power iteration never leaves 0 again, so columns of zeros are drawn afresh too. Both
@@ -125,7 +125,7 @@ def draw_factors(worker: Worker, j: int, rank: int, c: int, matrices: list[Tenso
     low, high = sorted((worker.id, j))
     shapes = [(M.shape[0 if c % 2 else 1], min(rank, *M.shape)) for M in matrices]
     sizes = [rows * columns for rows, columns in shapes]
-    more = (worker.bucket,) if worker.bucket else ()  # every bucket has draws of its own
+    more = (worker.bucket,) if worker.bucket else ()  # every bucket draws something else
     drawn = bell_shaped(sum(sizes), worker.seed, "edge", low, high, c, *more).split(sizes)
     return [d.view(s).to(M.device, M.dtype) for d, s, M in zip(drawn, shapes, matrices, strict=True)]
 
@@ -133,8 +133,8 @@ def draw_factors(worker: Worker, j: int, rank: int, c: int, matrices: list[Tenso
 def products(matrices: list[Tensor], factors: list[Tensor], *, transposed: bool) -> list[Tensor]:
     """Return X v for every matrix X, or X^T v, in full precision.
 
-    Ends that nearly agree take a small difference of these, of which TF32 or autocast would leave nothing.
-    TF32 is for products of matrices alone, so v is taken column by column; on a CPU that is also sooner done.
+    Ends that nearly agree take a small difference of these, which TF32 or autocast would round away. TF32 is
+    used for products of matrices only, so v is taken column by column; on a CPU that is also faster.
     """
     if not matrices:
         return []
@@ -148,7 +148,7 @@ def products(matrices: list[Tensor], factors: list[Tensor], *, transposed: bool)
 
 
 def probe() -> list[Tensor]:
-    """Return a draw and what both ends make of it, to compare them on two machines."""
+    """Return a draw and what both ends compute from it, to compare them on two machines."""
     drawn = bell_shaped(4000, "probe").view(1000, 4)
     return [drawn, *orthonormal([drawn])]
 

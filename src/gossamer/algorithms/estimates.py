@@ -29,7 +29,7 @@ class ECDState:
         """Return sum_j w_ij x~_j."""
         return self.s
 
-    def hear(self, worker: Worker, C: Compressor, own: Message, inbox: Inbox, t: int) -> None:
+    def absorb(self, worker: Worker, C: Compressor, own: Message, inbox: Inbox, t: int) -> None:
         """Do x~_j = (1 - 2/t) x~_j + 2/t C(z_j)."""
         self.s.mul_(1 - 2 / t)
         worker.add_weighted(C, self.s, own, inbox, 2 / t)
@@ -51,7 +51,7 @@ class ECDReplicas:
         parts = [w * self.x_tilde[j] for j, w in worker.weights.items()]
         return torch.stack(parts).sum(0)
 
-    def hear(self, worker: Worker, C: Compressor, own: Message, inbox: Inbox, t: int) -> None:
+    def absorb(self, worker: Worker, C: Compressor, own: Message, inbox: Inbox, t: int) -> None:
         """Do x~_j = (1 - 2/t) x~_j + 2/t C(z_j)."""
         for j, x_tilde in self.x_tilde.items():
             x_tilde.mul_(1 - 2 / t)

@@ -16,7 +16,7 @@ class NaiveQuantized(Algorithm):
     """D-PSGD with compressed models, x = sum_j w_ij C(x_j) + u: kept to show that it stalls.
 
     The compression error does not shrink with the differences between workers, so it never
-    averages out. Tang et al. 2018, arXiv:1803.06443, section 3, give it as the warning.
+    averages out. Tang et al. 2018, arXiv:1803.06443, section 3, give it as a warning.
     """
 
     compressor: Compressor

@@ -1,9 +1,8 @@
 """Gram-Schmidt with the same bits on every machine.
 
-Both ends of an edge do it by themselves and must come to the same numbers, whatever their processors.
+Both ends of an edge compute it separately and must get the same numbers, whatever their processors.
 A library adds up in an order that suits the processor, and floating-point sums depend on it. So
-there are only element-wise operations here, which IEEE 754 defines to the bit, and sums in an order of
-our own.
+there are only element-wise operations here, which IEEE 754 defines to the bit, and sums in a fixed order.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def _sum(terms: Tensor) -> Tensor:
 def _root(squares: Tensor) -> Tensor:
     """Return the square roots as IEEE 754 rounds them.
 
-    On a CPU torch may take MKL's, a fifth of which are off in the last bit, by processor and version.
+    On a CPU torch may use MKL's, a fifth of which differ in the last bit by processor and version.
     """
     if squares.device.type != "cpu":
         return squares.sqrt()
@@ -66,5 +65,5 @@ def _root(squares: Tensor) -> Tensor:
 
 
 def _padded(length: int) -> int:
-    """Return the next power of two, and not a small one: few groups are sooner done than short ones."""
+    """Return the next power of two, at least SHORTEST: few padded groups are faster than many short ones."""
     return max(SHORTEST, 1 << max(length - 1, 0).bit_length())

@@ -16,7 +16,7 @@ from gossamer.rounds.worker import Worker
 
 @dataclass
 class PowerGossipState:
-    """One edge per neighbour, drawn when first met."""
+    """One edge per neighbour, drawn at their first exchange."""
 
     edges: dict[int, Edge] = field(default_factory=dict)
 
@@ -48,11 +48,11 @@ class PowerGossip(Algorithm):
 
     @property
     def sends_before_gradient(self) -> bool:
-        """The first products can leave before the gradient is there."""
+        """The first products can be sent before the gradient is computed."""
         return self.order == "combine-then-adapt"
 
     def shared_draws(self) -> list[Tensor]:
-        """Return the start of an edge, and what both ends make of it."""
+        """Return the start of an edge, and what both ends compute from it."""
         return probe()
 
     def start(self, worker: Worker) -> PowerGossipState:
@@ -60,7 +60,7 @@ class PowerGossip(Algorithm):
         return PowerGossipState()
 
     def rewire(self, worker: Worker, state: PowerGossipState, before: View) -> StepsAndPhases:
-        """Forget the edges to those who have left."""
+        """Forget the edges to workers that have left."""
         state.edges = {j: edge for j, edge in state.edges.items() if j in worker.view.members}
         yield from ()
 
@@ -73,7 +73,7 @@ class PowerGossip(Algorithm):
         for sub_step in range(self.sub_steps):
             whole = vectors if sub_step == 0 else []
             turns = next_turns(worker, state.edges, self.rank, self.warm, X, whole)
-            inbox = yield exchange(turns)  #                   y_i  = X_i Q, or X_i^T P by turns
+            inbox = yield exchange(turns)  #                   y_i  = X_i Q or X_i^T P alternately
             if self.order == "combine-then-adapt" and u is None:
                 u = yield from worker.update()  #              from the gradient at x
             for j, turn in turns.items():  #                   P, Q = y_hi - y_lo and what it was made with

@@ -1,8 +1,8 @@
 """What a worker knows of its neighbours' public copies x^_j: their sum, or each of them.
 
-The sum takes two vectors whatever the degree. It cannot be split again, so that other edges mean that all
-copies are sent once more. One replica per neighbour takes as many vectors, and an edge may come or go
-between two rounds: only a new one costs its two ends a copy in full.
+The sum takes two vectors whatever the degree, but cannot be split again: when edges change, all copies are
+sent once more. One replica per neighbour takes one vector each, but an edge may come or go between two
+rounds: only a new one costs its two ends a copy in full.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ FULL = Identity(raw="never")
 
 @dataclass
 class Sum:
-    """x_hat: what the neighbours believe of x_i. r = s - x_hat with the papers' s = sum_j w_ij x_hat_j.
+    """x_hat: the neighbours' copy of x_i. r = s - x_hat with the papers' s = sum_j w_ij x_hat_j.
 
-    r and not s is kept because it vanishes as workers agree, and its rounding errors with it.
+    r is kept instead of s because it vanishes as workers agree, and its rounding errors with it.
     """
 
     x_hat: Tensor
@@ -38,7 +38,7 @@ class Sum:
         """Return sum_j w_ij x^_j - x^_i."""
         return self.r
 
-    def hear(self, worker: Worker, C: Compressor, own: Message, inbox: Inbox) -> None:
+    def absorb(self, worker: Worker, C: Compressor, own: Message, inbox: Inbox) -> None:
         """Do x^_j += C(v_j) for all neighbours and this worker."""
         worker.add(C, self.x_hat, own)
         worker.add_disagreement(C, self.r, own, inbox)
@@ -55,7 +55,7 @@ class Sum:
 
 @dataclass
 class Replicas:
-    """x_hat: what the neighbours believe of x_i; and x^_j of every neighbour."""
+    """x_hat: the neighbours' copy of x_i. others: the x^_j of every neighbour."""
 
     x_hat: Tensor
     others: dict[int, Tensor]
@@ -68,7 +68,7 @@ class Replicas:
                 total.add_(self.others[j] - self.x_hat, alpha=w)
         return total
 
-    def hear(self, worker: Worker, C: Compressor, own: Message, inbox: Inbox) -> None:
+    def absorb(self, worker: Worker, C: Compressor, own: Message, inbox: Inbox) -> None:
         """Do x^_j += C(v_j) for all neighbours and this worker."""
         worker.add(C, self.x_hat, own)
         for j, messages in inbox.items():
@@ -80,7 +80,7 @@ class Replicas:
 
 
 def start(worker: Worker, memory: Memory, x_hat: Tensor) -> Sum | Replicas:
-    """Return what is known at the start, where all public copies are the same."""
+    """Return the state at the start, where all public copies are the same."""
     if memory == "sum":
         return Sum(x_hat, worker.zeros())
     return Replicas(x_hat, {j: x_hat.clone() for j in worker.neighbours})
@@ -89,7 +89,7 @@ def start(worker: Worker, memory: Memory, x_hat: Tensor) -> Sum | Replicas:
 def changed(
     worker: Worker, known: dict[int, Tensor], own: Tensor, before: View
 ) -> Generator[Phase | Step, Inbox, dict[int, Tensor]]:
-    """Return what is known along the edges of the worker's view, having known those of the view before."""
+    """Return the replicas for the edges of the worker's view: known ones, and new ones received in full."""
     old = before.receivers(worker.id, worker.t) if worker.id in before.members else ()
     receivers = [j for j in worker.view.receivers(worker.id, worker.t) if j not in old]
     new = yield from in_full(worker, own, receivers, [j for j in worker.neighbours if j not in known])
@@ -111,5 +111,5 @@ def in_full(
 
 
 def require_memory(memory: str) -> None:
-    """Raise a ValueError for an unknown form."""
+    """Raise a ValueError for an unknown kind of memory."""
     require_choice("memory", memory, "sum", "replicas")

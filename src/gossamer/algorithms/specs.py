@@ -15,17 +15,17 @@ Kind = TypeVar("Kind", bound=type[Algorithm])
 
 
 def register(kind: Kind) -> Kind:
-    """Let an algorithm be named in this process, as its `examples` say; can decorate a class.
+    """Register an algorithm in this process under the names of its `examples`; can decorate a class.
 
-    A package that others install has entry points of the group gossamer.algorithms in place of it: those are
-    also known to the command line and to its worker processes.
+    An installed package has entry points of the group gossamer.algorithms instead: the command line and its
+    worker processes know those too.
     """
     NAMES.add(kind)
     return kind
 
 
 def admit(thing: object) -> type[Algorithm]:
-    """Return an algorithm's class that can be named."""
+    """Return the class of an algorithm that can be registered, or raise a ValueError."""
     kind = admitted_class(thing, Algorithm)  # type: ignore[type-abstract]  # one of its kinds
     if not is_dataclass(kind):
         raise ValueError(f"{kind.__name__} is no dataclass: write @dataclass(frozen=True) above it")
@@ -40,14 +40,14 @@ def takes(spec: str, option: str) -> bool:
 
 
 def needs_compressor(spec: str) -> bool:
-    """Return whether the algorithm of this name cannot do without a compressor."""
+    """Return whether the algorithm of this name needs a compressor."""
     return _defaults(spec).get("compressor") is MISSING
 
 
 def make(
     spec: str | Algorithm, compressor: str | Compressor | None = None, **options: float | str | bool | None
 ) -> Algorithm:
-    """Return the algorithm behind a name; an algorithm passes through.
+    """Return the algorithm behind a name; an algorithm is returned as it is.
 
     "choco" with compressor="topk:0.01" and, say, gamma=0.04. Options that are None are left out.
     PowerGossip takes its rank after a colon: "powergossip:2".

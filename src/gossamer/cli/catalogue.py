@@ -1,4 +1,4 @@
-"""gossamer algorithms, compressors and topologies: what there is, in numbers."""
+"""gossamer algorithms, compressors and topologies: what is available, in numbers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def topologies(
 
 
 def _listed(names: Registry[T]) -> dict[str, T]:
-    """Return all that can be had; what is wrong with an installed package is told, and stops nothing."""
+    """Return all that is available; a problem with an installed package is only a warning."""
     found, problems = names.catalogue()
     for problem in problems:
         warnings.warn(problem, stacklevel=2)
@@ -162,7 +162,7 @@ def _algorithm(name: str, kind: type[Algorithm]) -> dict[str, Any]:
 
 
 def _text(console: Console, *lines: str) -> str:
-    """Return what a class says of itself as this terminal can show it."""
+    """Return a class's own description as this terminal can show it."""
     return escape("\n".join(lines).encode(console.encoding, "replace").decode(console.encoding))
 
 

@@ -21,7 +21,7 @@ def configs_of(
     described = {text: _of_text(text) for text in runs}
     if file is not None:
         common, more = _of_file(file)
-        if "steps" in settings or "epochs" in settings:  # a flag counts more than the file
+        if "steps" in settings or "epochs" in settings:  # a flag takes precedence over the file
             common = {k: v for k, v in common.items() if k not in ("steps", "epochs")}
         settings = common | settings
         described |= more
@@ -32,7 +32,7 @@ def configs_of(
 
 
 def _merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Return a run's settings; what is common steps back where it does not fit."""
+    """Return a run's settings; common ones are dropped where they do not fit."""
     both = common | own
     if "compressor" not in own and not gossamer.algorithms.needs_compressor(own["algorithm"]):
         both.pop("compressor", None)
@@ -42,7 +42,7 @@ def _merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_text(text: str) -> dict[str, Any]:
-    """Return what "choco sign torus lr=0.05" says."""
+    """Return the settings that "choco sign torus lr=0.05" describes."""
     words = text.split()
     if not words:
         raise ValueError('a run to compare is empty; say for example "choco sign"')
@@ -58,7 +58,7 @@ def _of_text(text: str) -> dict[str, Any]:
 
 
 def _kind_of(word: str) -> str:
-    """Tell a compressor from a topology."""
+    """Return "compressor" or "topology", whichever the word names."""
     name = word.partition(":")[0].partition("@")[0]
     if compressors.spelt(name) in gossamer.compress.NAMES:
         return "compressor"

@@ -107,19 +107,19 @@ def check_threads(environ: Mapping[str, str], cores: int | None = None) -> Findi
 
 
 def check_distributed() -> Finding:
-    """Tell which backends torch.distributed has; gloo is the one that is needed."""
+    """List the backends that torch.distributed has; gloo is the one that is needed."""
     import torch
     import torch.distributed as dist
 
     if not dist.is_available() or not dist.is_gloo_available():
-        return Finding("problem", "distributed", "this torch has no gloo", "take a wheel from pytorch.org")
-    there = {"gloo": True, "nccl": dist.is_nccl_available(), "mpi": dist.is_mpi_available()}
-    names = ", ".join(name for name, is_there in there.items() if is_there)
+        return Finding("problem", "distributed", "this torch has no gloo", "install a wheel from pytorch.org")
+    backends = {"gloo": True, "nccl": dist.is_nccl_available(), "mpi": dist.is_mpi_available()}
+    names = ", ".join(name for name, available in backends.items() if available)
     return Finding("ok", "distributed", f"{names}; {'a' if torch.cuda.is_available() else 'no'} GPU")
 
 
 def check_packages() -> list[Finding]:
-    """Tell which optional packages are there, and how to get those that are not."""
+    """List the optional packages that are installed, and how to get those that are not."""
     versions, missing = [], []
     for extra, names in EXTRAS.items():
         for name in names:
@@ -132,7 +132,7 @@ def check_packages() -> list[Finding]:
 
 
 def interfaces() -> dict[str, str]:
-    """Return every network interface's IPv4 address; "" where it has none or the system does not tell."""
+    """Return every network interface's IPv4 address; "" where it has none or cannot be asked."""
     found = {name: "" for _, name in socket.if_nameindex()}
     if sys.platform == "linux":
         from fcntl import ioctl
@@ -146,7 +146,7 @@ def interfaces() -> dict[str, str]:
 
 
 def check_address(environ: Mapping[str, str], addresses: Mapping[str, str]) -> Finding:
-    """Tell which address gloo takes: other machines must be able to reach it."""
+    """Show which address gloo uses: other machines must be able to reach it."""
     wanted = environ.get("GLOO_SOCKET_IFNAME", "")
     outside = [name for name, address in addresses.items() if address and not _is_loopback(address)]
     outside.sort(key=lambda name: name.startswith(("docker", "br-", "veth", "virbr")))  # seldom the way out
@@ -155,16 +155,16 @@ def check_address(environ: Mapping[str, str], addresses: Mapping[str, str]) -> F
         if missing:
             text = f"GLOO_SOCKET_IFNAME={wanted}, but there is no interface {missing[0]}"
             return Finding("problem", "address", text, f"use one of {', '.join(outside or addresses)}")
-        return Finding("ok", "address", f"gloo takes {wanted}, as GLOO_SOCKET_IFNAME says")
+        return Finding("ok", "address", f"gloo uses {wanted}, as GLOO_SOCKET_IFNAME says")
     host = socket.gethostname()
     try:
         bound = sorted({str(info[4][0]) for info in socket.getaddrinfo(host, None)})
     except OSError:
         bound = []
     if bound and not all(map(_is_loopback, bound)):
-        return Finding("ok", "address", f"the host name {host} is {', '.join(bound)}: gloo takes that")
+        return Finding("ok", "address", f"the host name {host} is {', '.join(bound)}: gloo uses that")
     why = f"is {', '.join(bound)}" if bound else "does not resolve"
-    text = f"the host name {host} {why}: gloo takes an address that only this machine can reach"
+    text = f"the host name {host} {why}: gloo uses an address that only this machine can reach"
     master = environ.get("MASTER_ADDR", "localhost")
     several = master not in (host, *addresses.values()) and not _is_loopback(master)
     remedy = f"between machines: export GLOO_SOCKET_IFNAME={outside[0] if outside else 'eth0'} on each"
@@ -176,7 +176,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def check_torchrun(environ: Mapping[str, str]) -> Finding:
-    """Look at the variables by which workers find each other."""
+    """Check the environment variables by which workers find each other."""
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     given = {name: environ[name] for name in names if name in environ}
     text = ", ".join(f"{name}={value}" for name, value in given.items())
@@ -216,7 +216,7 @@ def check_data(data: Path | None) -> list[Finding]:
             count = len(make("", data).train)
             found.append(Finding("ok", f"task {name}", f"{count} examples to train on"))
         except (OSError, ValueError) as error:
-            # without a place of its own for the data, there is nothing that could be missing
+            # a task that needs --data is no problem if none was given
             asks = data is None and "needs its data" in str(error)
             found.append(Finding("ok" if asks else "warning", f"task {name}", str(error)))
     if data is None:

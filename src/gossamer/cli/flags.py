@@ -19,7 +19,7 @@ from gossamer.topology.names import NAMES as TOPOLOGIES
 
 WHAT, WHO, HOW, LONG, KEEP, NETWORK = (
     "What is learned",
-    "Who talks to whom, and what is said",
+    "Who talks to whom, and what is sent",
     "How it is learned",
     "How long",
     "What is kept",
@@ -27,17 +27,17 @@ WHAT, WHO, HOW, LONG, KEEP, NETWORK = (
 )
 IF_NEEDED = f"{DEFAULT_COMPRESSOR} if one is needed."
 HELP: dict[str, tuple[str, str]] = {
-    "task": (WHAT, "digits, fashion, cifar10, wikitext, text, or a Python file of yours."),
+    "task": (WHAT, "digits, fashion, cifar10, wikitext, text, or your own Python file."),
     "model": (WHAT, "The task's network, such as mlp, cnn, resnet20; its first one if left out."),
     "data": (WHAT, "The folder with the task's data, or the text file."),
     "partition": (WHAT, "Who has which examples: iid, iid-fixed, dirichlet:0.1, sorted."),
-    "seed": (WHAT, "Decides the start values, batches and all other chance."),
-    "workers": (WHO, "How many. Under torchrun it is what torchrun says."),
-    "topology": (WHO, f"{', '.join(TOPOLOGIES.ours)}; gossamer topologies tells more."),
-    "algorithm": (WHO, f"{', '.join(ALGORITHMS.ours)}; gossamer algorithms tells more."),
-    "compressor": (WHO, f"{', '.join(COMPRESSORS.ours)}; gossamer compressors tells more. {IF_NEEDED}"),
+    "seed": (WHAT, "Seeds the start values, batches and everything else that is random."),
+    "workers": (WHO, "How many. Under torchrun it is torchrun's number."),
+    "topology": (WHO, f"{', '.join(TOPOLOGIES.ours)}; gossamer topologies explains them."),
+    "algorithm": (WHO, f"{', '.join(ALGORITHMS.ours)}; gossamer algorithms explains them."),
+    "compressor": (WHO, f"{', '.join(COMPRESSORS.ours)}; gossamer compressors explains them. {IF_NEEDED}"),
     "gamma": (WHO, "The consensus step size: a number, or auto for choco and deepsqueeze."),
-    "options": (WHO, "More for the algorithm, as name=value; may be repeated."),
+    "options": (WHO, "More settings of the algorithm, as name=value; may be repeated."),
     "every": (WHO, "Steps between two exchanges."),
     "overlap": (WHO, "Send while this many of the steps are computed; implies order=combine-then-adapt."),
     "buffers": (WHO, "BatchNorm statistics of the average model: average, or local (worker 0's own)."),
@@ -51,9 +51,9 @@ HELP: dict[str, tuple[str, str]] = {
     "nesterov": (HOW, "Nesterov's momentum."),
     "weight_decay": (HOW, "Weight decay."),
     "clip": (HOW, "Clip the gradient to this norm."),
-    "epochs": (LONG, "How often to go through the data; 10 if neither this nor --steps is given."),
+    "epochs": (LONG, "Passes over the data; 10 if neither this nor --steps is given."),
     "steps": (LONG, "Or how many steps per worker."),
-    "evaluate_every": (LONG, "Steps between two evaluations; ten in a run if left out."),
+    "evaluate_every": (LONG, "Steps between two evaluations; ten evaluations in a run if left out."),
     "checkpoint_every": (
         KEEP,
         "Steps between two checkpoints; with the evaluations if left out, 0 for none.",
@@ -83,7 +83,7 @@ PATHS = ("data", "network")
 def with_settings(
     text: str, *, without: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command its help text and a flag for every setting; it gets the given ones as `settings`."""
+    """Give a command its help text and a flag for every setting; it receives the given ones as `settings`."""
     flags = [_flag(f.name, str(f.type), f.default) for f in fields(Config) if f.name in HELP]
     flags = [flag for flag in flags if flag.name not in without]
 
@@ -108,7 +108,7 @@ def with_settings(
 
 
 def _flag(name: str, kind: str, default: object) -> inspect.Parameter:
-    """Return a keyword that is None unless given, so that a resumed run knows what the user insists on."""
+    """Return a keyword that is None unless given, so that a resumed run knows which flags the user gave."""
     panel, text = HELP[name]
     if default is not None and default is not False and default not in ("", MISSING):
         text = f"{text} [default: {default}]"

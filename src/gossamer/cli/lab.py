@@ -1,4 +1,4 @@
-"""gossamer lab: any run, or anybody's command, on slow links between namespaces of this machine."""
+"""gossamer lab: any run, or any command, on slow links between namespaces of this machine."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_int
 
 def lab(
     context: typer.Context,
-    command: Annotated[str, typer.Argument(help="train, or exec for a command of your own.")],
+    command: Annotated[str, typer.Argument(help="train, or exec for your own command.")],
     workers: Annotated[int, typer.Option("--workers", help="How many.")] = 8,
     bandwidth: Annotated[
         str, typer.Option("--bandwidth", help="Of every worker, up and down.")
     ] = "unlimited",
     latency: Annotated[str, typer.Option("--latency", help="One way, between any two.")] = "0ms",
     jitter: Annotated[str, typer.Option("--jitter", help="By how much latencies vary.")] = "0ms",
-    loss: Annotated[float, typer.Option("--loss", help="The part of the packets that is lost.")] = 0.0,
+    loss: Annotated[float, typer.Option("--loss", help="The fraction of packets that is lost.")] = 0.0,
     scenario: Annotated[
         str | None, typer.Option("--scenario", help=f"{', '.join(names())}, or a TOML file.")
     ] = None,
@@ -38,7 +38,7 @@ def lab(
         bool, typer.Option("--measure/--no-measure", help="Measure the links before the run.")
     ] = True,
 ) -> None:
-    """Run workers on slow links for real: each in a network namespace of its own, joined by a switch.
+    """Run workers on slow links for real: each in its own network namespace, joined by a switch.
 
     Needs Linux and root. What was emulated is measured and shown before the run; nothing is left behind.
 
@@ -83,7 +83,7 @@ def _run_train(arguments: list[str]) -> None:
 
 @contextmanager
 def _environment(place: Lab) -> Iterator[None]:
-    """Let a run that is launched here go to the lab's namespaces."""
+    """Set the environment by which a run that is launched here uses the lab's namespaces."""
     own = place.environment(0)
     kept = {name: own[name] for name in ("GLOO_SOCKET_IFNAME", "MASTER_ADDR", "MASTER_PORT")}
     before = dict(os.environ)
@@ -101,7 +101,7 @@ def _describe(place: Lab, found: Measured | None) -> None:
     console = Console(highlight=False)
     for name in place.swept:
         console.print(f"removed {name}, which an earlier lab had left behind")
-    late = "" if place.realtime else "; without real-time priority: a busy machine makes it late"
+    late = "" if place.realtime else "; without real-time priority: a busy machine delays packets"
     about = f"{place.engine}, TCP congestion control {place.congestion_control}{late}"
     console.print(f"{place.scenario} ({about})", soft_wrap=True)
     if found is None:

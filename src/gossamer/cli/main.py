@@ -1,4 +1,4 @@
-"""`gossamer`: the commands, and one way of telling what went wrong."""
+"""`gossamer`: the commands, and how errors are shown."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Show what a user should know, once and without the place in our code."""
+    """Show a warning once, and without the line of our code."""
     if str(message) not in SHOWN:
         SHOWN.add(str(message))
         ERRORS.print(f"[yellow]note:[/yellow] {escape(str(message))}")
@@ -74,11 +74,11 @@ def options(
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version.")
     ] = False,
 ) -> None:
-    """Handle what comes before a command."""
+    """Handle the options before a command."""
 
 
 def main() -> None:
-    """Run the command line; say what went wrong in one line where one line says it."""
+    """Run the command line; show an error in one line where that is enough."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
         with warnings.catch_warnings():

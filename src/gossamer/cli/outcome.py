@@ -1,4 +1,4 @@
-"""What commands say when they are done."""
+"""What commands print when they are done."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAILED = 1
 
 
 def show_outcome(folder: Path, summary: Summary) -> None:
-    """Say how a run ended and what can be done with it; leave with an exit code that tells it too."""
+    """Print how a run ended and what can be done with it; exit with a code that says the same."""
     console = Console(soft_wrap=True, highlight=False)
     status = summary.status
     if status in ("finished", "interrupted") and summary.average and summary.bytes_sent:
@@ -29,7 +29,7 @@ def show_outcome(folder: Path, summary: Summary) -> None:
         console.print(f"The run diverged: {escape(str(summary.error))}")
     if status == "interrupted":
         word = "simulate" if summary.clock == "modelled" else "train"
-        console.print(f"Stopped. Go on with: gossamer {word} --resume {escape(quoted(folder))}")
+        console.print(f"Stopped. Resume with: gossamer {word} --resume {escape(quoted(folder))}")
         raise typer.Exit(INTERRUPTED)
     here = escape(quoted(folder))
     console.print(f"The run is in {here}; see it with: gossamer report {here}")
@@ -49,14 +49,14 @@ def show_table(folders: list[Path], out: Path) -> None:
     for run in failed:
         console.print(f"{escape(run.name)} failed: {escape(str(run.summary.error))}", soft_wrap=True)
     if any(run.summary.status == "interrupted" for run in runs):
-        console.print("Stopped. Start the same command with the same --out to go on.")
+        console.print("Stopped. Start the same command with the same --out to resume.")
         raise typer.Exit(INTERRUPTED)
     if failed:
         raise typer.Exit(FAILED)
 
 
 def quoted(path: Path) -> str:
-    """Return a path as one types it."""
+    """Return a path as it is typed in a shell."""
     return shlex.quote(str(path))
 
 

@@ -54,7 +54,7 @@ def export_command(
     run: Annotated[Path, typer.Argument(help="The run's folder.")],
     path: Annotated[Path, typer.Argument(help="The file to write, such as model.safetensors.")],
 ) -> None:
-    """Write the model that a run has come to: the average of all workers' newest common checkpoint.
+    """Write the model that a run has trained: the average of all workers' newest common checkpoint.
 
     Load it with model.load_state_dict(safetensors.torch.load_file("model.safetensors")).
 

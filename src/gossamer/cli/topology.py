@@ -23,7 +23,7 @@ from gossamer.topology import make as make_topology
 from gossamer.topology.weights import RULE_NAMES
 
 Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
-WATCHED, SHOWN = 64, 4  # rounds of a schedule without a period that are measured; of any, drawn
+WATCHED, SHOWN = 64, 4  # rounds that are measured of a schedule without a period; that are drawn of any
 DRAWN = 24  # more workers have no room for their links in a terminal
 MARGIN = 0.04  # of a drawing: workers' numbers have up to two digits
 BRAILLE = np.array([[1, 8], [2, 16], [4, 32], [64, 128]])  # the bits of the dots of U+2800
@@ -32,7 +32,7 @@ BRAILLE = np.array([[1, 8], [2, 16], [4, 32], [64, 128]])  # the bits of the dot
 def topology(
     spec: Annotated[str, typer.Argument(help="ring, torus:2x4, ring@fastest, file:EDGES ...")] = "ring",
     n: Annotated[int, typer.Option("--n", "--workers", help="How many workers.")] = 8,
-    seed: Annotated[int, typer.Option(help="Decides what is drawn at random.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seeds random graphs.")] = 0,
     image: Annotated[Path | None, typer.Option(help="Also draw it to a PNG or SVG file.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -49,8 +49,8 @@ def topology(
         _write_image(graph, image)
     if as_json:
         return console.print_json(data=describe(graph), ensure_ascii=True)
-    told = remark(graph) if isinstance(graph, Topology) else None
-    return console.print(_facts(describe(graph)), told or "", _drawing(graph, console), sep="\n")
+    note = remark(graph) if isinstance(graph, Topology) else None
+    return console.print(_facts(describe(graph)), note or "", _drawing(graph, console), sep="\n")
 
 
 def describe(graph: Topology | Schedule) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def describe(graph: Topology | Schedule) -> dict[str, Any]:
     degrees = [degree for one in rounds for degree in one.degrees]
     out = max(len(one.receivers(i)) for one in rounds for i in range(graph.n))
     mixed, power = reduce(lambda P, one: one.W @ P, rounds, np.eye(graph.n)), 1 / len(rounds)
-    if period is None:  # rounds that chance draws have a rate on average only: that of E[W^T W]
+    if period is None:  # random rounds have a rate on average only: that of E[W^T W]
         mixed, power = np.mean([one.W.T @ one.W for one in rounds], axis=0), 0.5
     left = float(np.linalg.norm(mixed - 1 / graph.n, 2))  # the largest part of a disagreement that stays
     left = 0.0 if left < 1e-9 else 1.0 if left > 1 - 1e-9 else left**power
@@ -80,9 +80,9 @@ def describe(graph: Topology | Schedule) -> dict[str, Any]:
         "rounds_measured": len(rounds),
         "rounds_to_halve": None if left == 1 else math.log(0.5) / math.log(left) if left else 0.0,
         "weights": "own" if graph.varying else rule if rule in RULE_NAMES else "metropolis",
-        "messages_a_round": sum(degrees) / len(rounds),
-        "most_messages_a_worker": out,
-        "most_bytes_a_worker": {
+        "messages_per_round": sum(degrees) / len(rounds),
+        "most_messages_per_worker": out,
+        "most_bytes_per_worker": {
             c: out * gossamer.compress.make(c).nbytes(million) for c in ("identity", "topk:0.01")
         },
     }
@@ -90,17 +90,17 @@ def describe(graph: Topology | Schedule) -> dict[str, Any]:
 
 def _facts(d: dict[str, Any]) -> Table:
     degree, ways = d["degree"], "one way" if d["directed"] else "both ways"
-    full, small = (human.size(n).replace(human.SPACE, " ") for n in d["most_bytes_a_worker"].values())
+    full, small = (human.size(n).replace(human.SPACE, " ") for n in d["most_bytes_per_worker"].values())
     irregular = f" to {degree['max']}, {degree['mean']:.3g} on average" * (degree["min"] < degree["max"])
     cycle = f"{d['period']} rounds that repeat" if d["period"] else "rounds that never repeat"
     rows = {
         d["name"]: f"{d['workers']} workers" + f"; the graph changes, in {cycle}" * d["varying"],
-        "links": f"{len(d['edges'][0])}{' a round' * d['varying']}, {ways}; weights: {d['weights']}",
+        "links": f"{len(d['edges'][0])}{' per round' * d['varying']}, {ways}; weights: {d['weights']}",
         "neighbours": f"{degree['min']}{irregular}",
         "diameter": f"{d['diameter']}" if d["diameter"] is not None else "changes with the graph",
         "spectral gap": f"{d['gap']:.4g}: {_meaning(d)}",
-        "messages": f"{d['messages_a_round']:.4g} per round, "
-        f"at most {d['most_messages_a_worker']} per worker",
+        "messages": f"{d['messages_per_round']:.4g} per round, "
+        f"at most {d['most_messages_per_worker']} per worker",
         "bytes": f"at most {full} per worker and round for a million parameters; {small} with topk:0.01",
     }
     table = Table.grid(padding=(0, 2))
@@ -133,14 +133,14 @@ def _drawing(graph: Topology | Schedule, console: Console) -> RenderableType:
 
 
 def _picture(graph: Topology, rows: int, most: int, plain: bool) -> RenderableType:
-    """Draw workers and links in so many lines; of more than 24 workers, the matrix of who hears whom."""
+    """Draw workers and links in so many lines; of more than 24 workers, the matrix of who sends to whom."""
     if graph.n > most - 4:
         return "(too many workers to draw here; --image FILE draws them)"
     if graph.n > DRAWN:
         links = np.pad(graph.W * (1 - np.eye(graph.n)) > 0, ((0, graph.n % 2), (0, 0))).astype(int)
         marks = " '.:" if plain else " ▀▄█"
         lines = ["".join(marks[k] for k in row) for row in links[::2] + 2 * links[1::2]]
-        return Panel.fit("\n".join(lines), title="row hears column", padding=(0, 1))
+        return Panel.fit("\n".join(lines), title="row receives from column", padding=(0, 1))
     drawing, last = lay_out(graph.name, graph.n, graph.edges).in_square(MARGIN), 4 * rows - 1
     dots, t = np.zeros((4 * rows, 4 * rows), dtype=bool), np.linspace(0, 1, 8 * rows)
     for a, b in (line for lines in drawing.lines.values() for line in lines):

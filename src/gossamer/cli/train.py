@@ -21,11 +21,11 @@ from gossamer.runs.system import require_unix
 Out = Annotated[
     Path | None, typer.Option("--out", help="The run's folder; runs/TASK-ALGORITHM-NUMBER if left out.")
 ]
-Resume = Annotated[Path | None, typer.Option("--resume", help="Go on with the run in this folder.")]
+Resume = Annotated[Path | None, typer.Option("--resume", help="Resume the run in this folder.")]
 AtStep = Annotated[
     int | None, typer.Option("--at-step", help="With --resume: from the checkpoint of this step.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Only say how it ended.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Only print how it ended.")]
 TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write event files, too.")]
 WandB = Annotated[bool, typer.Option("--wandb", help="Log to Weights & Biases.")]
 MLflow = Annotated[bool, typer.Option("--mlflow", help="Log to MLflow.")]
@@ -34,7 +34,7 @@ MLflow = Annotated[bool, typer.Option("--mlflow", help="Log to MLflow.")]
 TRAIN = """Train with real worker processes.
 
 Started plainly, it starts --workers processes on this machine. Under torchrun, on one machine or
-many, each process joins as a worker. Ctrl-C saves and stops; --resume goes on, bit for bit.
+many, each process joins as a worker. Ctrl-C saves and stops; --resume continues bit for bit.
 
 [bold]Examples[/bold]
 
@@ -46,7 +46,7 @@ gossamer train --resume runs/fashion-choco-1
 
 torchrun --nnodes 4 --nproc-per-node 1 ... -m gossamer train --out runs/four --topology complete
 """
-SIMULATE = """Do the same run with all workers in one process, and tell how long a network would have made it.
+SIMULATE = """Do the same run with all workers in one process, and report how long it would take on a network.
 
 The result is that of gossamer train with the same settings, bit for bit. The seconds are
 modelled: the time of a step, and what bandwidth and latency add.
@@ -86,7 +86,7 @@ simulate_command = _one_run(SIMULATE, simulated=True)
 COMPARE = """Compare algorithms, compressors and graphs on one task: a table, plots and a page.
 
 Each run is "ALGORITHM COMPRESSOR TOPOLOGY setting=value ...", all but the algorithm optional; all flags
-hold for all of them. A comparison that was stopped goes on when it is started again with the same --out.
+apply to all of them. A comparison that was stopped resumes when it is started again with the same --out.
 
 [bold]Examples[/bold]
 
@@ -117,7 +117,7 @@ def compare_command(
     require_unix()
     configs = configs_of(runs or [], file, settings, simulated=not real)
     for config in configs.values():
-        make_sampler(config, config.make_task())  # mistakes come to light before the first run
+        make_sampler(config, config.make_task())  # so that mistakes are found before the first run
     task = next(iter(configs.values())).task
     loggers = _loggers(quiet=quiet)
     folder = out or new_folder(Path("runs"), f"compare-{Path(task).stem}")
@@ -141,9 +141,9 @@ def _run(
     require_unix()
     if resumed is None:
         if at_step is not None:
-            raise ValueError("--at-step goes with --resume")
+            raise ValueError("--at-step needs --resume")
         config = _config(settings, out, simulated=simulated)
-        make_sampler(config, config.make_task())  # mistakes come to light before a folder is made
+        make_sampler(config, config.make_task())  # so that mistakes are found before a folder is made
         require_loggers(loggers)
         folder = out or new_folder(
             Path("runs"), f"{Path(config.task).stem}-{config.algorithm.partition(':')[0]}"
@@ -153,11 +153,11 @@ def _run(
     else:
         folder = resumed
         if out is not None and out != folder:
-            raise ValueError(f"--resume goes on in {folder}; leave --out out")
+            raise ValueError(f"--resume continues in {folder}; leave --out out")
         summary = gossamer.runs.resume(
             folder, at_step=at_step, loggers=loggers, settings=settings, simulated=simulated
         )
-    if simulated or os.environ.get("RANK", "0") == "0":  # under torchrun, one of the workers speaks for all
+    if simulated or os.environ.get("RANK", "0") == "0":  # under torchrun, worker 0 prints for all
         show_outcome(folder, summary)
 
 

@@ -1,6 +1,6 @@
 """What a compressor is: a flat vector with its layout becomes one message, and back.
 
-A compressor is a frozen dataclass. It treats every tensor of the layout by itself (its own
+A compressor is a frozen dataclass. It treats every tensor of the layout separately (its own
 scale, its own k) but writes one message. Tensors that the `raw` policy names are sent as they are,
 in front:
 
@@ -40,13 +40,13 @@ class Compressor(ABC):
     format_name: ClassVar[str] = ""  # what errors call the format; the class in small letters if left out
     examples: ClassVar[dict[str, str]] = {}  # what people may type, and what is then sent; none: no name
     size_matters: ClassVar[bool] = False  # how much it keeps of a matrix depends on the matrix's size
-    contraction_option: ClassVar[str] = ""  # what makes it a contraction, where it is not one without
-    keeps_case: ClassVar[bool] = False  # capital letters of what follows its name are not made small
+    contraction_option: ClassVar[str] = ""  # the option that makes it a contraction, if it needs one
+    keeps_case: ClassVar[bool] = False  # what follows its name is not lower-cased
     raw: RawPolicy = "auto"
 
     def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401 - whatever a class takes
         super().__init_subclass__(**options)
-        if cls.examples:  # others, which cannot be named, may write each other's formats
+        if cls.examples:  # a class without a name may write another one's format
             owner = f"{cls.__module__}.{cls.__qualname__}"
             wire.claim(cls.code, cls.format_name or cls.__name__.lower(), owner)
 
@@ -78,23 +78,22 @@ class Compressor(ABC):
         """Do into += weight * C(v), reading the payload that `pack` wrote."""
 
     def shared_draws(self) -> list[Tensor]:
-        """Return samples of what sender and receiver draw apart and must have alike, for comparison.
+        """Return samples of what sender and receiver draw separately and must have alike, for comparison.
 
         Workers whose libraries draw something else are refused at the start. Most compressors send all
-        that the receiver needs and share nothing but what a compressor inside them does.
+        that the receiver needs; by default it is what a compressor inside shares.
         """
         return draws_inside(self)
 
     def at(self, worker: int, t: int) -> Compressor:
-        """Return what this worker compresses with in round t: the same for all and always, as a rule.
+        """Return the compressor of this worker in round t, by default the same one always.
 
-        One that gives workers budgets of their own, or a round, says so here; all ends must come to
-        the same answer.
+        Override it for a budget per worker or per round; sender and receivers must get the same answer.
         """
         return self
 
     def alone(self) -> tuple[Compressor, ...]:
-        """Return the compressors of which each treats tensors by itself: this one, unless it has others."""
+        """Return the compressors that treat tensors: this one, unless it consists of others."""
         return (self,)
 
     def divide(self, layout: Layout) -> tuple[Part, ...]:
@@ -103,7 +102,7 @@ class Compressor(ABC):
 
     @final
     def parts(self, layout: Layout) -> tuple[Part, ...]:
-        """Return the same, remembered."""
+        """Return the same, cached."""
         require_policy(self.raw)
         return _parts(self, layout)
 
@@ -115,7 +114,7 @@ class Compressor(ABC):
     @final
     def message(self, vector: Tensor, layout: Layout, rng: torch.Generator | None = None) -> wire.Message:
         """Return the message for a vector, its sections where they were made."""
-        # the same entries at the same distances from an aligned start: products round by where they lie
+        # contiguous, because how sums and products are rounded depends on where entries lie in memory
         v = vector.detach().reshape(-1).contiguous()
         if v.numel() != layout.size or v.dtype != layout.dtype:
             raise ValueError(
@@ -123,13 +122,13 @@ class Compressor(ABC):
             )
         require_finite(v, layout)
         sections = parts.pack(self.parts(layout), v, rng or generator("unseeded"))
-        # a copy of what is the vector itself: what is said must not change with it
+        # copy sections that are the vector itself: the message must not change when the vector does
         return wire.Message(self.code, [s.clone() if _same_memory(s, v) else s for s in sections])
 
     @final
     def add(self, into: Tensor, message: wire.Message | Tensor, layout: Layout, weight: float = 1.0) -> None:
         """Do into += weight * C(v) for the vector behind the message. `into` is flat."""
-        if isinstance(message, wire.Message):  # one's own
+        if isinstance(message, wire.Message):  # this worker's own: nothing to check
             payload = message.payload()
         else:
             payload = wire.Reader([wire.unseal(message, self.code, self.nbytes(layout))])
@@ -158,7 +157,7 @@ def _same_memory(a: Tensor, b: Tensor) -> bool:
 
 
 def require_few(options: Sequence[str], most: int) -> None:
-    """Raise a ValueError if more follows a name than can."""
+    """Raise a ValueError if more than `most` options follow a name."""
     if len(options) > most:
         raise ValueError(f"'{':'.join(options[most:])}' is one option too many")
 
@@ -172,7 +171,7 @@ def draws_inside(settings: object) -> list[Tensor]:
 def require_finite(v: Tensor, layout: Layout) -> None:
     """Raise a Diverged that names the tensor if an entry is NaN, infinite or too large to be summed.
 
-    Sums and norms of what passes are finite, in every format.
+    Sums and norms of a vector that passes are finite, in every format.
     """
     limit = 1e150 if v.dtype == torch.float64 else 1e18  # squares, and sums of 1e8 of them, stay finite
     if not v.numel():

@@ -2,9 +2,9 @@
 
 Two wire pieces, both written with numpy because its bit packing is the fastest at hand:
 
-planes      `width` bits a value, least significant plane first; plane p holds bit p of every
-            value, first value in the lowest bit; one plane follows the other, eight bits a byte,
-            padded to a whole byte at the end.
+planes      `width` bits per value, least significant plane first; plane p holds bit p of every
+            value, first value in the lowest bit; one plane follows the other, eight bits per
+            byte, padded to a whole byte at the end.
 positions   an increasing list of k positions below d. Elias-Fano (Elias 1974, Fano 1971): the
             low l bits of each as planes, then a bit map with bit (high_i + i) set for the i-th
             position's remaining high bits. l is the width that makes it shortest. Where a bare
@@ -41,7 +41,7 @@ def pack_planes(values: Ints, width: int) -> Tensor:
     at = shared = 0
     for p in range(width):
         end = shared + count
-        np.bitwise_and(columns[:, p // 8], 1 << p % 8, out=bits[shared:end])  # packbits: not 0 is 1
+        np.bitwise_and(columns[:, p // 8], 1 << p % 8, out=bits[shared:end])  # packbits: nonzero is 1
         whole = end // 8
         packed[at : at + whole] = np.packbits(bits[: 8 * whole], bitorder="little")
         at, shared = at + whole, end % 8
@@ -55,9 +55,8 @@ def unpack_planes(section: Tensor, count: int, width: int) -> Ints:
     """Return what `pack_planes` packed: uint8 up to 8 bits, int64 above."""
     values: Ints = np.zeros(count, dtype=np.uint8 if width <= 8 else np.int64)
     packed, columns = section.numpy(), _byte_columns(values)
-    for p in reversed(
-        range(width)
-    ):  # highest first, doubling: numpy shifts bytes one by one, adds many at once
+    # Highest plane first, and doubling instead of shifting: numpy shifts bytes one by one, adds many at once.
+    for p in reversed(range(width)):
         first, skip = divmod(p * count, 8)
         plane = np.unpackbits(packed[first : first + _bytes_for(skip + count)], bitorder="little")
         column = columns[:, p // 8]
@@ -107,7 +106,7 @@ def unpack_positions(section: Tensor, k: int, d: int) -> Ints:
 
 
 def _byte_columns(values: Ints) -> Ints:
-    """Return a view with one row a value and one column a byte, the lowest first."""
+    """Return a view with one row per value and one column per byte, the lowest first."""
     return np.ascontiguousarray(values).view(np.uint8).reshape(values.size, values.itemsize)
 
 

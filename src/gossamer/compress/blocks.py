@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gossamer.compress.layout import Layout
 
-BLOCK = 1 << 17  # entries: half a megabyte of float32, and Python's share of the time is small
+BLOCK = 1 << 17  # entries: half a megabyte of float32, large enough that Python's overhead is small
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Block:
     """Neighbouring pieces of a vector, and where they and their scales start."""
 
     start: int
-    first: int  # scale
-    rows: tuple[int, ...]  # of every piece; a scale each
+    first_scale: int  # index of the block's first scale
+    rows: tuple[int, ...]  # of every piece; every row has its own scale
     sizes: tuple[int, ...]  # entries of every piece
 
     @cached_property
@@ -39,7 +39,8 @@ class Block:
     def pieces(self, values: Tensor, scales: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield every piece of the block's values and its scales, as views that broadcast."""
         cut_values = torch.split_with_sizes(values, list(self.sizes))
-        cut_scales = torch.split_with_sizes(scales[self.first : self.first + sum(self.rows)], list(self.rows))
+        own_scales = scales[self.first_scale : self.first_scale + sum(self.rows)]
+        cut_scales = torch.split_with_sizes(own_scales, list(self.rows))
         for piece, column, rows in zip(cut_values, cut_scales, self.rows, strict=True):
             yield (piece, column) if rows == 1 else (piece.view(rows, -1), column.view(rows, 1))
 
@@ -59,7 +60,7 @@ class Block:
 def add_product(into: Tensor, P: Tensor, Q: Tensor, weight: float) -> None:
     """Do into += weight * P Q^T for thin factors, the product with the same bits on every machine.
 
-    How a matrix product is rounded is the processor's affair; one multiplication or addition is not.
+    How a matrix product is rounded depends on the processor; a single multiplication or addition does not.
     """
     rows = max(1, BLOCK // max(into.shape[1], 1))
     across = Q.T.contiguous()
@@ -88,7 +89,7 @@ def by_bucket(layout: Layout, bucket: int) -> tuple[Block, ...]:
 
 @lru_cache(maxsize=64)
 def by_tensor(layout: Layout) -> tuple[Block, ...]:
-    """Return the blocks of a layout with one scale a tensor, an empty one included."""
+    """Return the blocks of a layout with one scale per tensor, empty tensors included."""
     pieces = (
         (i, 1, min(BLOCK, size - done))
         for i, size in enumerate(layout.sizes)

@@ -1,4 +1,4 @@
-"""No compression, and fewer bits a value without randomness."""
+"""No compression, and fewer bits per value without randomness."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Cast(Compressor):
 
     Each tensor is divided by a scale first, so that no format overflows and small differences
     do not vanish: a power of two that brings the largest entry near the format's top, for int8
-    the largest entry / 127. Payload: one scale a tensor (float32; float64 for float64 tensors),
+    the largest entry / 127. Payload: one scale per tensor (float32; float64 for float64 tensors),
     then the entries in the format, little-endian.
     """
 
@@ -71,7 +71,7 @@ class Cast(Compressor):
 
     @classmethod
     def from_spec(cls, name: str, options: Sequence[str]) -> Self:
-        """Take the name for the format."""
+        """Use the name as the format."""
         require_few(options, 0)
         return cls(cast("Format", name))
 

@@ -55,11 +55,11 @@ class Layout:
         return self._hash  # layouts are cache keys in every encode: hash the long tuples once
 
     def __reduce__(self) -> tuple[type[Layout], tuple[object, ...]]:
-        # without the cached hash: that of a text differs from process to process
+        # without the cached hash: a string's hash differs from process to process
         return Layout, (self.names, self.shapes, self.dtype)
 
     def split(self, vector: Tensor) -> tuple[Tensor, ...]:
-        """Return one flat view a tensor."""
+        """Return one flat view per tensor."""
         return torch.split_with_sizes(vector, list(self.sizes))
 
     def views(self, vector: Tensor) -> dict[str, Tensor]:

@@ -84,7 +84,7 @@ class LowRank(Compressor):
             add_product(part.view(m, k), P.to(into.device), Q.to(into.device), weight)
 
     def _matrices(self, layout: Layout) -> Iterator[tuple[int, int, int]]:
-        """Yield size, m and k of every tensor; m = 0 where the tensor itself is no longer."""
+        """Yield size, m and k of every tensor; m = 0 where two factors would not be shorter."""
         for size, shape in zip(layout.sizes, layout.shapes, strict=True):
             m, k = (shape[0], size // shape[0]) if len(shape) >= 2 and size else (0, 0)
             worth_it = self.rank * (m + k) * layout.scalar_dtype.itemsize < size * layout.dtype.itemsize

@@ -1,4 +1,4 @@
-"""A vector in parts, each with a way of its own to write it; in a message they stand end to end."""
+"""A vector in parts, each written by its own packer; a message holds them one after the other."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ RAW = Exact()
 
 @dataclass(frozen=True)
 class Part:
-    """Some of a vector's tensors, and who writes them."""
+    """Some of a vector's tensors, and what writes them."""
 
     packer: Packer
     which: tuple[int, ...]  # of the whole layout's tensors
@@ -69,7 +69,7 @@ class Part:
         return cls(packer, tuple(which), layout.pick(which), tuple(runs), len(which) == len(layout.sizes))
 
     def gather(self, v: Tensor) -> Tensor:
-        """Return the part's entries in one piece, without a copy where they are."""
+        """Return the part's entries in one piece, without a copy where they already are."""
         pieces = [v[start:stop] for start, stop in self.runs]
         return (pieces[0] if len(pieces) == 1 else torch.cat(pieces)).contiguous()
 
@@ -96,7 +96,7 @@ def accumulate(parts: Sequence[Part], into: Tensor, payload: Reader, weight: flo
     for part in parts:
         if part.whole:
             part.packer.accumulate(into, payload, part.layout, weight)
-        elif part.packer is RAW:  # without a copy
+        elif part.packer is RAW:  # as below, but without a copy
             found.append((part, payload.values(part.layout.size, part.layout.dtype), weight))
         else:
             dense = torch.zeros(part.layout.size, dtype=into.dtype, device=into.device)

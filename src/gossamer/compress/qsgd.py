@@ -20,12 +20,12 @@ from gossamer.compress.wire import Reader
 
 @dataclass(frozen=True)
 class QSGD(Compressor):
-    """Rounds v/norm at random to s = 2^(bits-1) - 1 levels a side. Alistarh et al. 2017, arXiv:1610.02132.
+    """Rounds v/norm at random to s = 2^(bits-1) - 1 levels per sign. Alistarh et al. 2017, arXiv:1610.02132.
 
     `bits` counts the sign: 4 bits are the 15 values -7..7. One bit is the two values -1, +1.
-    Every tensor is cut into buckets with a norm each: "max", which the paper uses in practice, or
+    Every tensor is cut into buckets with one norm each: "max", which the paper uses in practice, or
     "l2", which it analyses. `scale="contraction"` divides the result by tau (see `tau`).
-    Payload: one norm a bucket (float32; float64 for float64 tensors), then the levels + s
+    Payload: one norm per bucket (float32; float64 for float64 tensors), then the levels + s
     (one bit: 1 for +1) as `bits` bit planes.
     """
 
@@ -102,7 +102,7 @@ class QSGD(Compressor):
         return [norms, pack_planes(codes.numpy(), self.bits)]
 
     def accumulate(self, into: Tensor, payload: Reader, layout: Layout, weight: float) -> None:
-        """Give the levels their norms."""
+        """Multiply the levels by their norms."""
         norms = payload.values(self._buckets(layout), layout.scalar_dtype)
         section = payload.bytes(planes_nbytes(layout.size, self.bits))
         levels = torch.from_numpy(unpack_planes(section, layout.size, self.bits)).view(torch.int8)
@@ -122,8 +122,9 @@ class QSGD(Compressor):
         return norms
 
     def _reduce(self, block: Block, v: Tensor, norms: Tensor) -> None:
-        if self.norm == "max" or self.levels == 0:  # a probability needs |v_i| <= norm, "l2" gives that too,
-            for piece, norm in block.pieces(v.abs(), norms):  # but far too wide for one bit
+        # One bit needs |v_i| <= norm. The l2 norm satisfies that but is far too loose, so max is used.
+        if self.norm == "max" or self.levels == 0:
+            for piece, norm in block.pieces(v.abs(), norms):
                 torch.amax(piece, -1, keepdim=True, out=norm)
             return
         for piece, norm in block.pieces(v.double().square(), norms):

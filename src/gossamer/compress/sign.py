@@ -1,4 +1,4 @@
-"""One bit an entry."""
+"""One bit per entry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EIGHT_SIGNS = (1 - 2.0 * np.unpackbits(_BYTES, axis=1, bitorder="little")).astyp
 class Sign(Compressor):
     """The sign of every entry times the tensor's mean magnitude; sign(0) = +1.
 
-    Payload: one scale |v|_1 / d a tensor (float32; float64 for float64 tensors), then one bit an
+    Payload: one scale |v|_1 / d per tensor (float32; float64 for float64 tensors), then one bit per
     entry, set where it is negative. delta = |v|_1^2 / (d |v|_2^2), at least 1/d.
     """
 
@@ -32,7 +32,7 @@ class Sign(Compressor):
 
     @property
     def unbiased(self) -> bool:
-        """All magnitudes become one."""
+        """All magnitudes become the same."""
         return False
 
     def delta(self, layout: Layout) -> float:
@@ -49,7 +49,7 @@ class Sign(Compressor):
         return [torch.stack(means), pack_planes((v < 0).cpu().numpy(), 1)]
 
     def accumulate(self, into: Tensor, payload: Reader, layout: Layout, weight: float) -> None:
-        """Give every scale its signs."""
+        """Multiply the signs by their scales."""
         scales = payload.values(len(layout.sizes), layout.scalar_dtype)
         packed = payload.bytes(planes_nbytes(layout.size, 1)).numpy()
         for block in by_tensor(layout):
@@ -58,6 +58,6 @@ class Sign(Compressor):
 
 
 def _signs(packed: Ints, start: int, stop: int) -> Tensor:
-    """Return the entries of a stretch as +1 and -1, eight at a time: looked up is sooner than computed."""
+    """Return a range of entries as +1 and -1, eight at a time: a table is faster than arithmetic."""
     signs = torch.from_numpy(EIGHT_SIGNS.take(packed[start // 8 : -(-stop // 8)], axis=0)).view(-1)
     return signs[start % 8 :][: stop - start]

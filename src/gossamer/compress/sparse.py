@@ -26,7 +26,7 @@ from gossamer.compress.wire import Reader
 
 PREFILTER_FROM = 1 << 15  # smaller tensors: plain top-k is as fast
 SAMPLE = 1 << 12
-PROBE = Layout(("few", "many"), ((1_000,), (20_000,)))  # numpy takes another way from 10 000 on
+PROBE = Layout(("few", "many"), ((1_000,), (20_000,)))  # numpy has another method from 10 000 on
 FULL_PRECISION = Identity()
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 
@@ -236,13 +236,13 @@ def _candidates(magnitude: Tensor, k: int) -> Tensor | None:
 
 def _exactly(magnitude: Tensor, k: int) -> Tensor:
     chosen = _above_the_rest(magnitude, k)
-    if chosen is None:  # torch's choice among equals
+    if chosen is None:  # ties: torch chooses
         chosen = magnitude.topk(k, sorted=False).indices.sort().values
     return chosen
 
 
 def _above_the_rest(magnitude: Tensor, k: int) -> Tensor | None:
-    """Return where the k largest are, in increasing order; None if equals would have to be chosen from."""
+    """Return where the k largest are, in increasing order; None if a tie would have to be broken."""
     if k == 0:
         return torch.empty(0, dtype=torch.int64)
     chosen = _where(magnitude >= _kth_largest(magnitude, k))

@@ -13,22 +13,22 @@ Kind = TypeVar("Kind", bound=type[Compressor])
 
 
 def register(kind: Kind) -> Kind:
-    """Let a compressor be named in this process, as its `examples` say; can decorate a class.
+    """Register a compressor in this process under the names of its `examples`; can decorate a class.
 
-    A package that others install has entry points of the group gossamer.compressors in place of it: those are
-    also known to the command line and to its worker processes.
+    An installed package has entry points of the group gossamer.compressors instead: the command line and its
+    worker processes know those too.
     """
     NAMES.add(kind)
     return kind
 
 
 def admit(thing: object) -> type[Compressor]:
-    """Return a compressor's class that can be named."""
+    """Return the class of a compressor that can be registered, or raise a ValueError."""
     return admitted_class(thing, Compressor)  # type: ignore[type-abstract]  # one of its kinds
 
 
 def make(spec: str | Compressor) -> Compressor:
-    """Return the compressor behind a text; a compressor passes through.
+    """Return the compressor behind a text; a compressor is returned as it is.
 
     "identity", "fp16", "bf16", "fp8", "int8", "sign", "topk:0.01" or "topk:1%", "topk:0.01:fp16",
     "randomk:0.1", "randomk:0.1:scaled", "randomk:0.1:qsgd:4", "qsgd:4", "qsgd:4:contraction",
@@ -51,7 +51,7 @@ def make(spec: str | Compressor) -> Compressor:
 
 
 def first(options: Sequence[str], what: str) -> str:
-    """Return the option that must be there."""
+    """Return the first option, which is required."""
     if not options or not options[0]:
         raise ValueError(f"give {what}")
     return options[0]

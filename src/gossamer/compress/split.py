@@ -23,7 +23,7 @@ Rules = tuple[tuple[str, Compressor], ...]
 
 @dataclass(frozen=True)
 class Split(Compressor):
-    """A compressor per tensor, chosen by the tensor's name: the first pattern that matches.
+    """One compressor per tensor, chosen by the tensor's name: the first pattern that matches.
 
     Split({"*.bias": Identity(), "embed.*": TopK(0.001), "*": Sign()}). The last pattern is "*", for
     all others. Payload: what the first pattern's compressor sends of its tensors, its raw part
@@ -78,11 +78,11 @@ class Split(Compressor):
         return parts.nbytes(self.parts(layout))
 
     def pack(self, v: Tensor, layout: Layout, rng: torch.Generator) -> list[Tensor]:
-        """Write one after the other."""
+        """Write the parts one after the other."""
         return parts.pack(self.parts(layout), v, rng)
 
     def accumulate(self, into: Tensor, payload: Reader, layout: Layout, weight: float) -> None:
-        """Read one after the other."""
+        """Read the parts one after the other."""
         parts.accumulate(self.parts(layout), into, payload, weight)
 
     def shared_draws(self) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""The frame around every message: 16 bytes that tell a sound message from anything else.
+"""The frame around every message: 16 bytes that distinguish a valid message from anything else.
 
 offset  bytes  what
 0       2      the letters "Gs"
@@ -6,11 +6,11 @@ offset  bytes  what
 3       1      code of the payload's format; the class that writes it claims it (see FORMATS)
 4       4      CRC-32 of the payload, and of the stamp unless it is 0; little-endian
 8       5      length of the payload in bytes, little-endian
-13      3      a stamp, little-endian: 0, or what the sender tells its neighbours by the way
+13      3      a stamp, little-endian: 0, or a number for the neighbours (see docs/wire.md)
 16      ...    the payload
 
-The length is inside because a transport may deliver a short message into a long buffer
-without a word; the checksum because a wrong number in one replica never heals.
+The length is inside because a transport may silently deliver a short message into a long
+buffer; the checksum because a wrong number in one replica is never corrected.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ LENGTH_BITS = 40
 STAMPS = 1 << 24  # a stamp is a number below this
 
 OTHERS_FROM = 128  # codes below are Gossamer's own
-FORMATS: dict[int, str] = {}  # of all that was imported, each claimed where it is written
+FORMATS: dict[int, str] = {}  # names by code, of the classes imported so far
 _OWNERS: dict[int, str] = {}
 
 
 def claim(code: int, name: str, owner: str) -> int:
-    """Take a code for a format that `owner`, a class or a module, writes; refuse one that another has."""
+    """Reserve a code for a format that `owner`, a class or a module, writes; raise if it is taken."""
     least = 0 if owner.startswith("gossamer.") else OTHERS_FROM
     if not least <= code <= 255:
         raise ValueError(f"{owner} has the wire code {code}: take one from {least} to 255")
@@ -86,9 +86,9 @@ def unseal(message: Tensor, code: int, nbytes: int) -> Tensor:
 
 
 def stamp(message: Tensor, value: int) -> None:
-    """Write a number into a sealed message, in place. It changes nothing of what the message means.
+    """Write a number into the header of a sealed message, in place.
 
-    A message of an algorithm's own, without our header, stays as it is.
+    A message that an algorithm wrote without our header stays as it is.
     """
     assert 0 <= value < STAMPS, "a stamp has 24 bits"
     if not _is_sealed(message):
@@ -100,7 +100,7 @@ def stamp(message: Tensor, value: int) -> None:
 
 
 def stamp_of(message: Tensor) -> int:
-    """Return the number that `stamp` wrote; 0 where nobody did."""
+    """Return the number that `stamp` wrote, or 0."""
     return int(HEADER.unpack_from(message.numpy().data)[-1]) >> LENGTH_BITS if _is_sealed(message) else 0
 
 
@@ -125,13 +125,13 @@ def in_bytes(tensor: Tensor) -> Tensor:
 
 
 def from_bytes(section: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the values that `as_bytes` wrote, to be read only: a view, or a copy if they lie askew."""
+    """Return the values that `as_bytes` wrote, to be read only: a view, or a copy if they are not aligned."""
     aligned = section.storage_offset() % dtype.itemsize == 0 and section.data_ptr() % dtype.itemsize == 0
     return (section if aligned else section.clone()).view(dtype)
 
 
 class Reader:
-    """Takes a payload apart, section by section; one section may hold the whole payload."""
+    """Reads a payload section by section; one section may hold the whole payload."""
 
     def __init__(self, sections: Iterable[Tensor]) -> None:
         self._sections = deque(sections)
@@ -154,7 +154,7 @@ class Reader:
 class Message:
     """A message that leaves its sections where they were made until it is sealed.
 
-    Only then, at the edge of a transport, they are copied to the host, framed and given a checksum.
+    The transport seals it: only then are they copied to the host, framed and given a checksum.
     """
 
     def __init__(self, code: int, sections: Iterable[Tensor]) -> None:

@@ -68,7 +68,7 @@ class GossamerAccelerator(Accelerator):
 
     @contextmanager
     def consensus(self) -> Iterator[None]:
-        """Put the exact average of all workers' models in place of this worker's, for a while."""
+        """Temporarily replace this worker's model by the exact average of all workers' models."""
         with consensus(self.decentralized):
             yield
 
@@ -78,7 +78,7 @@ class GossamerAccelerator(Accelerator):
             return copied(super().get_state_dict(model, unwrap))
 
     def save_state(self, output_dir: str | None = None, *args: Any, **kwargs: Any) -> Path:
-        """Save the average model once, and every worker's optimizers in a file of its own."""
+        """Save the average model once, and the optimizers in one file per worker."""
         with self.consensus(), self._optimizers_aside():
             folder: Path = super().save_state(output_dir, *args, **kwargs)
         states = [optimizer.state_dict() for optimizer in self._optimizers]
@@ -91,14 +91,14 @@ class GossamerAccelerator(Accelerator):
             super().load_state(input_dir, *args, **kwargs)
         own = worker_file(self._folder, self.process_index)
         if not own.exists():
-            raise ValueError(f"{own} is missing: every worker goes on from the file that it has saved itself")
+            raise ValueError(f"{own} is missing: every worker resumes from the file that it saved itself")
         states = torch.load(own, map_location="cpu", weights_only=True)
         for optimizer, state in zip(self._optimizers, states, strict=True):
             optimizer.load_state_dict(state)
 
     @contextmanager
     def _optimizers_aside(self) -> Iterator[None]:
-        """Keep Accelerate from writing worker 0's optimizers for all, and from giving all of them those."""
+        """Keep Accelerate from saving only worker 0's optimizers, and from loading those on all workers."""
         kept, self._optimizers = self._optimizers, []
         try:
             yield
@@ -106,7 +106,7 @@ class GossamerAccelerator(Accelerator):
             self._optimizers = kept
 
     def _before_load(self, models: list[Any], folder: str) -> None:
-        """Hear where the checkpoint is, and put models in the list that safetensors can load."""
+        """Note where the checkpoint is, and put models in the list that safetensors can load."""
         self._folder = folder
         models[:] = [_Apart(model) for model in models]
 

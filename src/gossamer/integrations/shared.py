@@ -25,7 +25,7 @@ def needed(package: str) -> Iterator[None]:
 def require_overrides(mixin: type, kind: type, *own: str) -> None:
     """Raise an ImportError if a framework's class lacks a method that a mixin replaces, all but its `own`.
 
-    A method that was renamed would never be called, and training would go wrong in silence.
+    A method that was renamed would never be called, and training would silently go wrong.
     """
     for name in vars(mixin).keys() - {*own}:
         if not name.startswith("__") and not hasattr(kind, name):
@@ -47,8 +47,8 @@ def consensus(optimizers: Iterable[gossamer.DecentralizedOptimizer]) -> Iterator
 def copied(state: Mapping[str, Any]) -> dict[str, Any]:
     """Copy a model's state dict, so that it outlasts consensus(). Tied tensors stay tied.
 
-    Every tensor gets memory of its own: Accelerate takes the parts of one buffer, which Gossamer's
-    parameters are, for the same tensor when it writes safetensors.
+    Every tensor gets its own memory: when Accelerate writes safetensors, it takes parts of one buffer, as
+    Gossamer's parameters are, for the same tensor.
     """
     copies: dict[tuple[object, ...], Tensor] = {}
 

@@ -22,7 +22,7 @@ else:
 
 LIGHTNINGS = ("process_group_backend", "timeout", "start_method", "cluster_environment")
 
-OWN = ("decentralized", "_own", "_require_agreement")  # what the mixin has beside Lightning's
+OWN = ("decentralized", "_own", "_require_agreement")  # what the mixin adds to Lightning's
 
 
 class StrategyMixin(_Base):
@@ -39,11 +39,11 @@ class StrategyMixin(_Base):
         super().__init__(**{name: options.pop(name) for name in LIGHTNINGS if name in options})
         self._options = options
         self._validation, self._interrupted = ExitStack(), False
-        self._running: dict[Optimizer, dict[str, Any]] = {}  # what was trained, once the average is in place
+        self._running: dict[Optimizer, dict[str, Any]] = {}  # workers' own, once the module has the average
 
     @property
     def decentralized(self) -> list[gossamer.DecentralizedOptimizer]:
-        """The optimizers whose workers are apart; none after training."""
+        """The optimizers while workers have different models; none after training."""
         return [] if self._running else list(self.optimizers)
 
     def configure_ddp(self) -> None:
@@ -74,12 +74,12 @@ class StrategyMixin(_Base):
         super().on_validation_end()
 
     def on_exception(self, exception: BaseException) -> None:
-        """Know that the others may be gone."""
+        """Remember that other workers may be gone."""
         self._interrupted = True
         super().on_exception(exception)
 
     def teardown(self) -> None:
-        """Leave the average in the module; a checkpoint that is saved later still holds what was running."""
+        """Leave the average in the module; a checkpoint that is saved later still holds the workers' own."""
         if self.decentralized and not self._interrupted:
             average = self.lightning_module_state_dict()
             self._running = {o: o.state_dict() for o in self.decentralized}
@@ -102,7 +102,7 @@ class StrategyMixin(_Base):
         self.checkpoint_io.save_checkpoint(checkpoint, self._own(filepath), storage_options=storage_options)
 
     def load_checkpoint(self, checkpoint_path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Load this worker's own checkpoint, or the one that there is."""
+        """Load this worker's own checkpoint, or the common one if it has none."""
         if os.path.islink(checkpoint_path):  # ModelCheckpoint(save_last="link")
             checkpoint_path = os.path.realpath(checkpoint_path)
         own = self._own(checkpoint_path)
@@ -111,7 +111,7 @@ class StrategyMixin(_Base):
         return checkpoint
 
     def load_optimizer_state_dict(self, checkpoint: Any) -> None:
-        """Go on from where this worker was, random numbers included."""
+        """Resume where this worker was, random numbers included."""
         super().load_optimizer_state_dict(checkpoint)
         if "gossamer_rng" in checkpoint:
             _set_rng_state(checkpoint["gossamer_rng"])

@@ -25,7 +25,7 @@ else:
 
 
 class GossamerMixin(_Base):
-    """Stands before Trainer or a subclass of it: `class MyTrainer(GossamerMixin, Seq2SeqTrainer)`.
+    """For Trainer and its subclasses: `class MyTrainer(GossamerMixin, Seq2SeqTrainer)`.
 
     `decentralize` holds the arguments of `gossamer.decentralize`. Evaluation and what is saved are about
     the average of all workers' models, and `train` leaves the average in the model. All workers call
@@ -37,7 +37,7 @@ class GossamerMixin(_Base):
 
     def __init__(self, *args: Any, decentralize: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         self._options = dict(decentralize or {})
-        self._running: dict[str, Any] | None = None  # what was trained, if a model for good is in its place
+        self._running: dict[str, Any] | None = None  # this worker's own, once the final model is in its place
         super().__init__(*args, **kwargs)
         make_ready(self.accelerator)
         self.args.average_tokens_across_devices = False  # it would wait for all workers at every step
@@ -51,7 +51,7 @@ class GossamerMixin(_Base):
 
     @contextmanager
     def consensus(self) -> Iterator[None]:
-        """Put the exact average of all workers' models in place of this worker's, for a while."""
+        """Temporarily replace this worker's model by the exact average of all workers' models."""
         if self._has_begun and self._running is None:
             with self.decentralized.consensus():
                 yield
@@ -117,7 +117,7 @@ class GossamerMixin(_Base):
         return isinstance(inside, gossamer.DecentralizedOptimizer)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        """Save each worker's optimizer, with its model, in a file of its own."""
+        """Save the optimizer and its model in one file per worker."""
         Path(output_dir).mkdir(parents=True, exist_ok=True)
         state = {"optimizer": self.optimizer.state_dict(), "scheduler": self.lr_scheduler.state_dict()}
         torch.save(state, worker_file(output_dir, self.args.process_index))
@@ -127,7 +127,7 @@ class GossamerMixin(_Base):
             return
         own = worker_file(checkpoint, self.args.process_index)
         if not own.exists():
-            raise ValueError(f"{own} is missing: every worker goes on from the file that it has saved itself")
+            raise ValueError(f"{own} is missing: every worker resumes from the file that it saved itself")
         state = torch.load(own, map_location="cpu", weights_only=True)
         self.optimizer.load_state_dict(state["optimizer"])
         self.lr_scheduler.load_state_dict(state["scheduler"])

@@ -1,4 +1,4 @@
-"""The launcher's end of the switch: it starts it, tells it what to change, and asks what it has done."""
+"""The launcher's end of the switch: starts it, sends it changes, and asks for its statistics."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Stats:
     """What a switch has done so far.
 
     `delivered[i][j]` are the bytes of the packets from i to j, with the headers of each; `lost` counts
-    packets lost on purpose, by loss or a cut, and `overflowed` those a full queue had no place for.
+    packets lost on purpose, by loss or a cut, and `overflowed` those that a full queue dropped.
     `packets` are those handed over, where many segments of a stream may be one; `cpu` is in seconds.
-    Packets were delivered `late` seconds later than meant on average, and `latest` at worst: much
-    more than a millisecond says that the machine was too busy to emulate this network.
+    Packets were delivered `late` seconds too late on average, and `latest` at worst: much more than
+    a millisecond means that the machine was too busy to emulate this network.
     """
 
     delivered: tuple[tuple[int, ...], ...]
@@ -41,7 +41,7 @@ SWITCH = [sys.executable, "-m", "gossamer.lab.switch"]
 
 
 class Control:
-    """A switch process. It ends when it is told to, and when this process is gone."""
+    """A switch process. It ends on request, and when this process is gone."""
 
     def __init__(self, scenario: Scenario, names: list[str]) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -61,7 +61,7 @@ class Control:
 
     @property
     def pid(self) -> int:
-        """Return the number of the process."""
+        """Return the process id."""
         return self._process.pid
 
     def ask(self, what: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - plain data
@@ -70,19 +70,19 @@ class Control:
 
     def stats(self) -> Stats:
         """Ask what it has done."""
-        told = self.ask("stats")
+        answer = self.ask("stats")
         return Stats(
-            delivered=tuple(map(tuple, told["delivered"])),
-            packets=told["packets"],
-            lost=told["lost"],
-            overflowed=told["overflowed"],
-            late=told["late_sum"] / max(told["packets"], 1),
-            latest=told["late_max"],
-            cpu=told["cpu"],
+            delivered=tuple(map(tuple, answer["delivered"])),
+            packets=answer["packets"],
+            lost=answer["lost"],
+            overflowed=answer["overflowed"],
+            late=answer["late_sum"] / max(answer["packets"], 1),
+            latest=answer["late_max"],
+            cpu=answer["cpu"],
         )
 
     def close(self) -> None:
-        """Let it end all that runs in the namespaces, remove them and stop."""
+        """Stop it; before it ends it kills all that runs in the namespaces, and removes them."""
         try:
             # Closing the pipe is not enough: a process that was forked from this one may hold it too.
             self._process.communicate(b'{"what": "stop"}\n', timeout=PATIENCE)
@@ -100,7 +100,7 @@ class Control:
         except BrokenPipeError:
             raise self._ended() from None
         answer = self._answer()
-        while answer["serial"] != self._serial:  # Ctrl-C came before an earlier one was read
+        while answer["serial"] != self._serial:  # an earlier answer, left unread by Ctrl-C
             answer = self._answer()
         return answer
 
@@ -115,8 +115,8 @@ class Control:
 
     def _ended(self) -> LabError:
         assert self._process.stderr is not None, "it is a pipe"
-        said = self._process.stderr.read().decode(errors="replace").strip()
-        return LabError(f"the lab's switch has ended{': ' + said if said else ''}")
+        reason = self._process.stderr.read().decode(errors="replace").strip()
+        return LabError(f"the lab's switch has ended{': ' + reason if reason else ''}")
 
 
 def _settings(scenario: Scenario, names: list[str]) -> dict[str, Any]:

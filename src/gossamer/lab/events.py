@@ -1,4 +1,4 @@
-"""What happens to a lab's network while a run goes on."""
+"""What happens to a lab's network during a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Event:
     """A change of the network: `what` happens to `who`, `at` seconds after the start.
 
     `who` is one worker, with all its links, or a pair; a pair means both directions unless `one_way`.
-    An event with `every` happens again after so many seconds, and again.
+    An event with `every` is repeated after so many seconds, again and again.
     """
 
     at: float
@@ -71,7 +71,7 @@ class Event:
 def read_events(entries: object, n: int) -> Iterator[Event]:
     """Yield the events that the tables of a scenario file describe, for n workers."""
     if not isinstance(entries, list):
-        raise ValueError("events: write each as a table of its own under [[events]]")
+        raise ValueError("events: write each as its own table under [[events]]")
     for k, entry in enumerate(entries):
         with located(f"events, entry {k + 1}"):
             table = read_table("an event", entry, OF_AN_EVENT)

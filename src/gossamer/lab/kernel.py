@@ -12,9 +12,9 @@ PACKET = 1500  # bytes
 LARGEST = 65_536  # bytes that the kernel hands over at once
 SYSTEM = Path("/proc/sys/net/ipv4")
 TUNING = {
-    "tcp_wmem": "4096 65536 33554432",  # or 1 Gbit/s over long links is out of reach
+    "tcp_wmem": "4096 65536 33554432",  # otherwise 1 Gbit/s over long links is out of reach
     "tcp_rmem": "4096 131072 33554432",
-    "tcp_no_metrics_save": "1",  # or a connection starts with what an earlier one has seen
+    "tcp_no_metrics_save": "1",  # otherwise a connection starts with an earlier one's estimates
     "tcp_tso_rtt_log": "31",  # TCP may send as much at once as `shape` allows, on long links too
 }
 
@@ -34,7 +34,7 @@ class Counters:
 
 
 def prepare(name: str, address: str) -> None:
-    """Make a namespace with its device ready to talk."""
+    """Make a namespace with its device ready for traffic."""
     inside(name, _tune)
     lines = [f"address add {address}/24 dev {DEVICE}", f"link set {DEVICE} up txqueuelen 1000"]
     command("ip", "-n", name, "-batch", "-", lines=lines)
@@ -43,16 +43,16 @@ def prepare(name: str, address: str) -> None:
 def shape(name: str, rate: float, queue: int) -> None:
     """Let the kernel hold packets back that exceed a rate: TCP notices it at once, and without losses.
 
-    The switch does the exact accounting. The kernel may so hand over two milliseconds' worth together,
-    which takes the switch far less work than single packets, and may be one ahead.
+    The exact timing is the switch's. So the kernel may hand over two milliseconds' worth of packets at once,
+    which is far less work for the switch than single packets, and may be ahead by that much.
     """
-    together = LARGEST if rate == inf else min(max(round(rate / 8 * 0.002), 2 * PACKET + 200), LARGEST)
-    command("ip", "-n", name, "link", "set", DEVICE, "gso_max_size", str(together))
+    at_once = LARGEST if rate == inf else min(max(round(rate / 8 * 0.002), 2 * PACKET + 200), LARGEST)
+    command("ip", "-n", name, "link", "set", DEVICE, "gso_max_size", str(at_once))
     device = ("tc", "-n", name, "qdisc", "replace", "dev", DEVICE, "root")
     if rate == inf:
         command(*device, "pfifo", "limit", "1000")
         return
-    burst = max(round(rate / 8 * 0.003), together)
+    burst = max(round(rate / 8 * 0.003), at_once)
     limit = max(queue, 2 * burst)
     command(*device, "tbf", "rate", f"{round(rate)}bit", "burst", str(burst), "limit", str(limit))
 
@@ -74,6 +74,6 @@ def _tune() -> None:
     for setting, value in TUNING.items():
         if (SYSTEM / setting).exists():  # old kernels have fewer
             (SYSTEM / setting).write_text(value)
-    greeting = Path(f"/proc/sys/net/ipv6/conf/{DEVICE}/disable_ipv6")
-    if greeting.exists():
-        greeting.write_text("1")  # or the kernel sends packets of its own
+    no_ipv6 = Path(f"/proc/sys/net/ipv6/conf/{DEVICE}/disable_ipv6")
+    if no_ipv6.exists():
+        no_ipv6.write_text("1")  # otherwise the kernel itself sends packets

@@ -1,4 +1,4 @@
-"""A lab: workers in network namespaces of their own, joined by links that are as slow as a scenario says."""
+"""A lab: workers in separate network namespaces, joined by links that are as slow as a scenario says."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from gossamer.lab.namespaces import DEVICE, SUBNET, LabError
 from gossamer.lab.scenario import Scenario
 from gossamer.network.tables import check_rank
 
-MOST = 250  # workers: the addresses of one subnet
-PORT = 29_500  # free, because it is in a namespace of its own
+MAX_WORKERS = 250  # the addresses of one subnet
+PORT = 29_500  # free, because every namespace has its own ports
 
 log = logging.getLogger("gossamer")
 
@@ -29,7 +29,7 @@ class Lab:
     """The namespaces of a scenario's workers and the links between them, until it is closed.
 
     Use it in a with statement. Closing ends every process in the namespaces and removes them; the switch
-    does the same if this process ends otherwise, be it by kill -9. `swept` names what an earlier lab
+    does the same if this process ends otherwise, even by kill -9. `swept` names what an earlier lab
     had left behind nevertheless and this one has removed. It needs root on Linux.
 
     Args:
@@ -51,8 +51,8 @@ class Lab:
 
     def __init__(self, scenario: Scenario) -> None:
         namespaces.require_lab()
-        if scenario.n > MOST:
-            raise ValueError(f"{scenario.n} workers: a lab has addresses for at most {MOST}")
+        if scenario.n > MAX_WORKERS:
+            raise ValueError(f"{scenario.n} workers: a lab has addresses for at most {MAX_WORKERS}")
         self.scenario, self.n = scenario, scenario.n
         self.swept = namespaces.sweep()
         self._owner = os.getpid()
@@ -76,7 +76,7 @@ class Lab:
 
     @property
     def realtime(self) -> bool:
-        """Return whether the switch comes before all other processes; if not, a busy machine delays it."""
+        """Return whether the switch has priority over other processes; if not, a busy machine delays it."""
         return self._switch.realtime
 
     def address(self, i: int) -> str:
@@ -88,7 +88,7 @@ class Lab:
         return self._names[check_rank(i, self.n)]
 
     def environment(self, i: int) -> dict[str, str]:
-        """Return what worker i's process finds in its environment: every worker is a machine by itself."""
+        """Return what worker i's process finds in its environment, as if every worker were a machine."""
         return {
             "GLOO_SOCKET_IFNAME": DEVICE,
             "TP_SOCKET_IFNAME": DEVICE,
@@ -111,7 +111,7 @@ class Lab:
     ) -> subprocess.Popen[Any]:
         """Start a process as worker i, with `environment(i)` besides this process's environment or `env`.
 
-        What `env` says goes before `environment(i)`.
+        Where they differ, `env` counts.
         """
         inherited = {**os.environ, **self.environment(i)} if env is None else {**self.environment(i), **env}
         command = ["ip", "netns", "exec", self.namespace(i), *argv]
@@ -120,7 +120,7 @@ class Lab:
         return process
 
     def cut(self, i: int, j: int | None = None, *, one_way: bool = False) -> None:
-        """Let no packet pass between i and j, or between i and anybody."""
+        """Drop all packets between i and j, or between i and everybody."""
         self.apply(Event(0, "cut", _who(i, j), one_way=one_way))
 
     def heal(self, i: int, j: int | None = None, *, one_way: bool = False) -> None:
@@ -146,7 +146,7 @@ class Lab:
         self._set("bandwidth", value, i, j, one_way)
 
     def apply(self, event: Event) -> None:
-        """Do at once what an event says, whenever it is meant for."""
+        """Apply an event now, whatever its time."""
         for rank in event.who:
             check_rank(rank, self.n)
         with self._lock:
@@ -159,7 +159,7 @@ class Lab:
                 self._switch.ask(what, pairs=self._pairs(event), value=event.value)
 
     def run_events(self, start: float | None = None) -> threading.Thread:
-        """Let the scenario's events happen, counted from `start` on time.monotonic(), or from now."""
+        """Apply the scenario's events at their times after `start` by time.monotonic(), or after now."""
         begin = time.monotonic() if start is None else start
         thread = threading.Thread(target=self._play, args=(begin,), name="events", daemon=True)
         thread.start()
@@ -191,10 +191,10 @@ class Lab:
             if self._control is not None:
                 self._control.close()
                 self._control = None
-            for name in self._names:  # the switch has done it, unless it could not
+            for name in self._names:  # the switch has removed them, unless it was killed
                 namespaces.remove(name)
             for process in self._processes:
-                process.kill()  # it may have been on its way into a namespace
+                process.kill()  # it may not have been in its namespace yet
                 process.wait()
 
     def __enter__(self) -> Self:

@@ -2,7 +2,7 @@
 
 A lab's namespaces are called gossamer-PID-LAB-WORKER, by the process that has made them and how many
 labs it had made before. An alias of the loopback device says when that process was started: another
-one may have its number later.
+process may get the same id later.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gossamer.errors import GossamerError
 DEVICE = "t0"  # the TUN device, called the same in every namespace
 SUBNET = bytes((10, 77, 0))  # worker i is 10.77.0.(i + 1)
 FOLDER = Path("/var/run/netns")
-NAMESPACES, LAB = "GOSSAMER_NAMESPACES", "GOSSAMER_LAB"  # variables by which gossamer lab tells workers
+NAMESPACES, LAB = "GOSSAMER_NAMESPACES", "GOSSAMER_LAB"  # environment variables for workers
 
 CLONE_NEWNET = 0x40000000
 
@@ -50,7 +50,7 @@ def libc() -> ctypes.CDLL:
 
 
 def require_lab() -> None:
-    """Raise LabError with all that a lab lacks here, and how to get it."""
+    """Raise a LabError that lists all that a lab lacks here, and how to get it."""
     if not sys.platform.startswith("linux"):
         raise LabError("the lab needs Linux: it is made of network namespaces; a virtual machine will do")
     missing = []
@@ -88,7 +88,7 @@ def create(n: int) -> list[str]:
 def enter(name: str) -> None:
     """Move the calling thread into a network namespace, with all processes and threads it will start.
 
-    A process that has threads already keeps those where they are: call it first.
+    Threads that already run stay where they are: call it before starting any.
     """
     try:
         fd = os.open(FOLDER / name, os.O_RDONLY | os.O_CLOEXEC)
@@ -113,7 +113,7 @@ def inside(name: str, work: Callable[[], T]) -> T:
         except BaseException as error:  # noqa: BLE001 - raised below
             errors.append(error)
 
-    thread = threading.Thread(target=body)  # only threads can be elsewhere, and this one does not return
+    thread = threading.Thread(target=body)  # a new one, so that nothing has to leave the namespace again
     thread.start()
     thread.join()
     if errors:
@@ -122,7 +122,7 @@ def inside(name: str, work: Callable[[], T]) -> T:
 
 
 def remove(name: str) -> None:
-    """End all processes in a namespace and delete it; nothing happens if it is not there."""
+    """End all processes in a namespace and delete it, if it exists."""
     if not (FOLDER / name).exists():
         return
     for _ in range(100):
@@ -166,12 +166,12 @@ def _started(pid: int) -> int | None:
 
 
 def command(*arguments: str, lines: Iterable[str] = ()) -> str:
-    """Run a tool and return what it says; LabError if it fails."""
+    """Run a tool and return its output, or raise a LabError."""
     ended = _run(*arguments, lines=lines)
     if ended.returncode:
-        said = ended.stderr.strip() or f"exit code {ended.returncode}"
-        hint = "; in a container the lab needs --privileged" if "not permitted" in said else ""
-        raise LabError(f"{' '.join(arguments)}: {said}{hint}")
+        reason = ended.stderr.strip() or f"exit code {ended.returncode}"
+        hint = "; in a container the lab needs --privileged" if "not permitted" in reason else ""
+        raise LabError(f"{' '.join(arguments)}: {reason}{hint}")
     return ended.stdout
 
 

@@ -1,16 +1,15 @@
 """Packets as a TUN device hands them over: a small header, then one IP packet.
 
 The kernel hands over many segments of a TCP stream as one large packet, as it does to network cards that
-cut it themselves. On a wire each segment is a packet with headers of its own.
+cut it themselves. On a wire each segment is a packet with its own headers.
 """
 
 from __future__ import annotations
 
 import struct
 
-VNET = (
-    10  # bytes of virtio_net_hdr: flags, gso_type, hdr_len (2), gso_size (2), csum_start (2), csum_offset (2)
-)
+# Bytes of virtio_net_hdr: flags, gso_type, hdr_len (2), gso_size (2), csum_start (2), csum_offset (2).
+VNET = 10
 FIN, PSH, CWR = 0x01, 0x08, 0x80
 
 
@@ -23,7 +22,7 @@ def measure(packet: bytes) -> tuple[int, int]:
 
 
 def survivors(packet: bytes, lost: list[int]) -> list[bytes]:
-    """Return what is left of a packet whose segments of these numbers are lost."""
+    """Return what is left of a packet that loses the segments with these numbers."""
     if not lost:
         return [packet]
     _, count = measure(packet)
@@ -40,7 +39,7 @@ def _parts(packet: bytes) -> tuple[int, int, int]:
 
 
 def _piece(packet: bytes, start: int, stop: int) -> bytes:
-    """Cut some segments out of a large packet: what would be there if these had been sent alone."""
+    """Cut some segments out of a large packet, as if only these had been sent."""
     headers, payload, count = _parts(packet)
     ip, tcp, body = VNET, VNET + (packet[VNET] & 15) * 4, VNET + headers
     data = packet[body + start * payload : body + stop * payload]
@@ -57,7 +56,7 @@ def _piece(packet: bytes, start: int, stop: int) -> bytes:
         head[tcp + 13] &= ~CWR
     struct.pack_into(">H", head, ip + 10, 0)
     struct.pack_into(">H", head, ip + 10, _checksum(head[ip:tcp]))
-    # TCP's own checksum was left open by the sending kernel, and the receiving one does not look at it.
+    # The sending kernel leaves TCP's checksum to the device, and the receiving one does not check it.
     return bytes(head) + data
 
 

@@ -17,10 +17,10 @@ from statistics import median
 from gossamer.lab.lab import Lab
 from gossamer.lab.namespaces import inside
 
-PINGS, FIRST = 10, 2  # round trips that count, and those before, in which TCP finds its feet
-STEADY, WINDOWS = 0.03, 6  # a rate that has changed by less counts; so often it is looked at most
-AT_ONCE = 1e9  # bit/s that the switch carries without being late
-PATIENCE = 5.0  # seconds beyond what is expected
+PINGS, FIRST = 10, 2  # round trips that count, and those before, while TCP settles
+STEADY, WINDOWS = 0.03, 6  # a rate counts once it changes by less, or after so many measurements
+AT_ONCE = 1e9  # bit/s that the switch carries in time
+PATIENCE = 5.0  # seconds to wait beyond what is expected
 CHUNK = 1 << 18
 
 Pair = tuple[int, int]
@@ -52,7 +52,7 @@ class Measured:
 
 
 def measure(lab: Lab, pairs: Sequence[Pair] | None = None) -> Measured:
-    """Measure some links of a lab whose workers are silent yet: those of sample_pairs, or others."""
+    """Measure some links of a lab before its workers start: those of sample_pairs, or the given ones."""
     chosen = sample_pairs(lab.n) if pairs is None else list(pairs)
     trips = _all_at_once(lambda pair: _round_trip(lab, *pair), chosen)
     rates: list[Measurement] = []
@@ -63,7 +63,7 @@ def measure(lab: Lab, pairs: Sequence[Pair] | None = None) -> Measured:
 
 
 def sample_pairs(n: int, most: int = 8) -> list[Pair]:
-    """Return pairs that tell what a network is like: each worker and the next, of many workers some."""
+    """Return pairs that represent a network: each worker and the next, at most `most` of them."""
     chosen = sorted({k * n // most for k in range(most)})
     return [(i, (i + 1) % n) for i in chosen] if n > 1 else []
 
@@ -107,7 +107,7 @@ def _throughput(lab: Lab, i: int, j: int) -> Measurement:
         finally:
             near.shutdown(socket.SHUT_RDWR)
             sender.join()
-    time.sleep(2 * trip)  # until what was under way has arrived
+    time.sleep(2 * trip)  # until packets in flight have arrived
     return Measurement(i, j, wanted, rate)
 
 
@@ -119,7 +119,7 @@ def _flood(near: socket.socket) -> None:
 
 
 def _receive(far: socket.socket, skipped: float, window: float) -> float:
-    """Return the bit/s of payload that come when it does not change any more, after the first seconds."""
+    """Return the bit/s of payload once the rate is steady, after the first `skipped` seconds."""
     buffer = bytearray(4 * CHUNK)
     _count(far, buffer, skipped)
     rates = [_count(far, buffer, window), _count(far, buffer, window)]
@@ -139,7 +139,7 @@ def _count(far: socket.socket, buffer: bytearray, duration: float) -> float:
 
 @contextmanager
 def _connection(lab: Lab, i: int, j: int) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Join i and j; both ends are this process's, though in namespaces of their own."""
+    """Connect i and j; both ends are in this process, though in different namespaces."""
     patience = PATIENCE + 4 * wanted_round_trip(lab, i, j)
     with inside(lab.namespace(j), lambda: socket.create_server((lab.address(j), 0))) as server:
         server.settimeout(patience)
@@ -149,7 +149,7 @@ def _connection(lab: Lab, i: int, j: int) -> Iterator[tuple[socket.socket, socke
             for end in (near, far):
                 end.settimeout(patience)
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                # When it is closed, forget what was not sent: it would be in the way of the run.
+                # Drop unsent data when the socket is closed: it would delay the run.
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             yield near, far
 
@@ -160,7 +160,7 @@ def _all_at_once(work: Callable[[Pair], Measurement], pairs: Sequence[Pair]) -> 
 
 
 def _hurry() -> None:
-    """Let this thread come before other processes: it is the network that is measured, not they."""
+    """Give this thread priority over other processes, which should not influence what is measured."""
     with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
@@ -168,8 +168,8 @@ def _hurry() -> None:
 def _batches(lab: Lab, pairs: Sequence[Pair]) -> list[list[Pair]]:
     """Group pairs that can be measured together.
 
-    No worker is in two of them, or acknowledgements would queue behind another pair's data; and all
-    of them are not more than the switch carries.
+    No worker is in two pairs, or acknowledgements would queue behind another pair's data; and together they
+    send no more than the switch carries.
     """
     batches: list[list[Pair]] = []
     for i, j in sorted(pairs, key=lambda pair: wanted_throughput(lab, *pair)):

@@ -1,14 +1,14 @@
 """Scenarios: what a lab emulates.
 
-A file describes links as a network file does, what else befalls packets, and when it changes:
+A file describes links as a network file does, what else happens to packets, and when it changes:
 
-    workers = 8             # whom it describes; without it, the file fits any number of workers
+    workers = 8             # how many it describes; without it, the file fits any number of workers
 
     [network]               # as in a network file: bandwidth, latency, workers, links
     bandwidth = "100mbit"
     latency = "5ms"
 
-    [sites]                 # workers live in so many places of equal size; this is between two places
+    [sites]                 # workers are at so many places of equal size; this is between two places
     count = 2
     latency = "40ms"
     bandwidth = "50mbit"
@@ -16,13 +16,13 @@ A file describes links as a network file does, what else befalls packets, and wh
     [conditions]
     jitter = "2ms"          # a packet takes so much longer or shorter, at most
     loss = 0.01             # of all packets
-    queue = 1000000         # bytes that wait before a slow stretch; more are lost
+    queue = 1000000         # bytes that wait before a slow link; more are lost
     reorder = false         # whether jitter lets packets of a pair overtake each other
     links = [{ between = [0, 1], loss = 0.1 }]
 
     [[events]]
     at = "8s"               # after the start of the run
-    every = "10s"           # again and again, if that is said
+    every = "10s"           # repeated, if given
     what = "cut"            # or heal; or latency, jitter, loss, bandwidth, up, down with a value
     between = [0, 1]        # both directions, unless one_way = true; or worker = 3
 """
@@ -53,10 +53,10 @@ BUILT_IN = Path(__file__).with_name("scenarios")
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a lab emulates: a network, what else befalls its packets, and when it changes.
+    """What a lab emulates: a network, what else happens to its packets, and when it changes.
 
     `jitter[i][j]` in seconds and `loss[i][j]`, a fraction, are of the packets from i to j; `queue`
-    is how many bytes wait before a slow stretch until more are lost. Packets of a pair keep their order
+    is how many bytes wait before a slow link until more are lost. Packets of a pair keep their order
     unless `reorder`, so that jitter delays those behind a slow one too.
     """
 
@@ -94,7 +94,7 @@ class Scenario:
 
     @classmethod
     def from_file(cls, path: str | Path, n: int | None = None) -> Scenario:
-        """Read a scenario of n workers; of as many as the file describes if nothing is said."""
+        """Read a scenario of n workers; of as many as the file describes if n is left out."""
         path = Path(path)
         with located(str(path)):
             return _scenario(read_file(path, "scenario"), n)
@@ -113,7 +113,7 @@ class Scenario:
         return self.network.n
 
     def first(self, n: int) -> Scenario:
-        """Return the scenario of the first n workers, as if the others had never been there."""
+        """Return the scenario of the first n workers alone."""
         net = self.network
         if not 1 <= n <= self.n:
             raise ValueError(f"{n} workers of {self.n}: ask for 1 to {self.n}")
@@ -133,7 +133,7 @@ class Scenario:
             return _even(self.n, 0.0)
         if {len(rows), *map(len, rows)} != {self.n}:
             raise ValueError(f"{what}: give a value for each of {self.n} x {self.n} pairs")
-        # As with latencies, the diagonal says nothing.
+        # As with latencies, the diagonal means nothing.
         return tuple(
             tuple(0.0 if i == j else read(v) for j, v in enumerate(row)) for i, row in enumerate(rows)
         )
@@ -175,7 +175,7 @@ def _scenario(tables: dict[str, Any], n: int | None) -> Scenario:
 
 
 def _with_sites(network: Network, tables: dict[str, Any]) -> Network:
-    """Return the network with other links between places, where no link is described by itself."""
+    """Return the network with other links between places, except for links that are described one by one."""
     n, sites = network.n, read_table("it", tables["sites"], ("count", *OF_A_LINK))
     count = sites.get("count", 2)
     if not _is_count(count) or count > n:

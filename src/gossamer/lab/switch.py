@@ -5,11 +5,11 @@ when a real link would have delivered it. On its way a packet passes i's uplink,
 with its limit, latency, jitter and loss, and j's downlink. The kernel holds i back as well (a token
 bucket on its device), so that TCP feels a slow uplink as it would feel a slow network card.
 
-It imports nothing but the standard library and its neighbours here, so that it starts at once and leaves
-the memory to the workers.
+It imports nothing but the standard library and modules of this package, so that it starts at once and
+leaves the memory to the workers.
 
-The first line of standard input holds the settings, each following one a command; all are answered
-by a line. When the input ends or the launcher is gone, however it went, the switch ends all that runs
+The first line of standard input holds the settings, every further line a command; each is answered
+by a line. When the input ends or the launcher is gone, for whatever reason, the switch ends all that runs
 in the namespaces, deletes them and stops.
 """
 
@@ -40,11 +40,11 @@ MCL_CURRENT, MCL_FUTURE = 1, 2
 
 LONGEST = 65_536 + VNET
 SOON = 50e-6  # seconds: not worth another sleep
-BATCH = 16  # packets read from one device before it is looked whether others are due
+BATCH = 16  # packets read from one device before checking whether others are due
 
 
 def open_tun() -> int:
-    """Create the device in the namespace one is in; it goes when its descriptor is closed."""
+    """Create the device in the current namespace; it disappears when its descriptor is closed."""
     fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR
     fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", DEVICE.encode(), flags))
@@ -54,18 +54,18 @@ def open_tun() -> int:
 
 
 class Pipe:
-    """A stretch that carries so many bits a second, one packet after the other, with a queue before it."""
+    """Carries packets one after the other at a rate in bit/s, with a queue before it."""
 
     __slots__ = ("free", "queue", "rate")
 
     def __init__(self, rate: float, queue: float) -> None:
         self.rate, self.queue = rate, queue
-        self.free = 0.0  # when the last packet will be through
+        self.free = 0.0  # when the last packet will have passed
 
     def carry(self, first: float, last: float, size: int) -> tuple[float, float] | None:
-        """Return when a packet's first and last bit leave if they come at these times; None if it is lost.
+        """Return when a packet's first and last bit leave if they arrive at these times; None if it is lost.
 
-        Bits leave while others still come, so that two equal stretches cost their time once.
+        Bits leave while others still arrive, so that two equal pipes in a row cost their time once.
         """
         free = self.free
         if free > first:
@@ -77,7 +77,7 @@ class Pipe:
         return first, last
 
     def change(self, rate: float) -> None:
-        """Set the rate; what waits goes on at the new one."""
+        """Set the rate, also for what waits."""
         now = time.monotonic()
         behind = self.free - now
         if behind > 0:
@@ -86,7 +86,7 @@ class Pipe:
 
 
 class Link:
-    """What is between two workers' accesses, in one direction."""
+    """What is between one worker's uplink and another one's downlink."""
 
     __slots__ = ("cut", "delivered", "jitter", "latency", "latest", "limit", "loss", "target")
 
@@ -101,8 +101,13 @@ class Link:
         self.delivered = 0  # bytes
 
 
+# A tuple, because these are compared and made often: when it is due, a serial number that keeps the order at
+# equal times, whether it has passed the downlink, when its first bit arrived, its size, its link, the packet.
+Due = tuple[float, int, bool, float, int, Link, bytes]
+
+
 class Switch:
-    """The devices, what is between them, and the packets under way."""
+    """The devices, what is between them, and the packets in flight."""
 
     def __init__(self, settings: dict[str, Any], devices: list[int]) -> None:
         self.devices = devices
@@ -111,9 +116,7 @@ class Switch:
         self.links = [[Link(settings, i, j) for j in ranks] for i in ranks]
         self.reorder: bool = settings["reorder"]
         self.random = Random()  # noqa: S311 - fair, not secret
-        # When, a number so that packets of the same time keep their order, whether it is through the
-        # downlink, when its first bit came, its size, its link and itself.
-        self.due: list[tuple[float, int, bool, float, int, Link, bytes]] = []
+        self.due: list[Due] = []  # a heap
         self.serial = 0
         self.counts = {"packets": 0, "lost": 0, "overflowed": 0, "refused": 0}
         self.late_sum = self.late_max = 0.0
@@ -126,7 +129,7 @@ class Switch:
                 packet = os.read(device, LONGEST)
             except BlockingIOError:
                 return
-            # Only IPv4 to somebody here: the kernel also greets groups (224.0.0.22).
+            # Only IPv4 to a worker: the kernel also sends to multicast groups (224.0.0.22).
             j = packet[VNET + 19] - 1 if len(packet) >= VNET + 20 else -1
             known = packet[VNET] >> 4 == 4 and packet[VNET + 16 : VNET + 19] == SUBNET
             if known and 0 <= j < len(self.devices) and j != i:
@@ -150,7 +153,7 @@ class Switch:
             self.travel(link, *left, size, packet)
 
     def travel(self, link: Link, first: float, last: float, size: int, packet: bytes) -> None:
-        """Put a packet under way whose first and last bit have left its sender at these times."""
+        """Send a packet on its way whose first and last bit have left the uplink at these times."""
         if link.limit.rate < inf:
             left = link.limit.carry(first, last, size)
             if left is None:
@@ -167,7 +170,7 @@ class Switch:
         heapq.heappush(self.due, entry)
 
     def deliver(self) -> None:
-        """Pass on what has arrived at the downlinks, and hand over what is through them."""
+        """Pass on what has arrived at the downlinks, and hand over what has passed them."""
         now = time.monotonic()
         soon = now + SOON
         while self.due and self.due[0][0] <= soon:
@@ -216,7 +219,7 @@ class Switch:
     def run(self, launcher: int) -> None:
         """Forward until the input ends or the launcher is gone (a descriptor that is readable then)."""
         worker = {device: i for i, device in enumerate(self.devices)}
-        watched, heard = [0, launcher, *self.devices], b""
+        watched, rest = [0, launcher, *self.devices], b""
         while True:
             # Not epoll: Python rounds its timeouts up to whole milliseconds.
             wait = max(self.due[0][0] - time.monotonic(), 0) if self.due else None
@@ -228,7 +231,7 @@ class Switch:
                 text = os.read(0, 65_536) if fd == 0 else b""
                 if not text:
                     return
-                *lines, heard = (heard + text).split(b"\n")
+                *lines, rest = (rest + text).split(b"\n")
                 for line in lines:
                     given = json.loads(line)
                     if given["what"] == "stop":
@@ -245,10 +248,10 @@ def answer(given: dict[str, Any], value: dict[str, Any]) -> None:
 
 
 def hurry() -> bool:
-    """Ask the kernel for punctual wake-ups; return whether this process now comes before all others."""
+    """Ask the kernel for punctual wake-ups; return whether this process now has priority over others."""
     libc().prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0)  # nanoseconds
     libc().mlockall(MCL_CURRENT | MCL_FUTURE)
-    gc.disable()  # there are no cycles here, only pauses
+    gc.disable()  # there are no cycles to collect here, and it would cause pauses
     try:
         policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
         os.sched_setscheduler(0, policy, os.sched_param(10))
@@ -258,14 +261,14 @@ def hurry() -> bool:
 
 
 def main() -> None:
-    """Be the switch."""
-    heard = b""
-    while not heard.endswith(b"\n"):  # the launcher waits for the answer before it says more
+    """Run the switch."""
+    line = b""
+    while not line.endswith(b"\n"):  # the launcher waits for the answer before it sends more
         text = os.read(0, 65_536)
         if not text:
             sys.exit("there were no settings")
-        heard += text
-    settings = json.loads(heard)
+        line += text
+    settings = json.loads(line)
     launcher = os.pidfd_open(settings["launcher"])
     try:
         switch = Switch(settings, [inside(name, open_tun) for name in settings["names"]])

@@ -3,17 +3,17 @@
 The model, per message from i to j:
 
 - **Start.** At t_i, when i posts it; with rendezvous not before the notice that j posted at t_j
-  has come, max(t_i, t_j + latency_ji).
-- **Uplink.** All messages under way from i share its bandwidth equally, as TCP connections do, up to
-  a pair's own limit; what one leaves goes to the others. A straggler so delays the messages that go
+  has arrived, max(t_i, t_j + latency_ji).
+- **Uplink.** All messages in flight from i share its bandwidth equally, as TCP connections do, up to
+  a pair's own limit; what one cannot use goes to the others. So a straggler delays the messages that go
   to it and no others, and nothing depends on how workers are numbered.
-- **Downlink.** The bits come a latency later and queue for j's downlink. They pass while they come,
+- **Downlink.** The bits arrive a latency later and queue for j's downlink. They pass while they arrive,
   so that bandwidth is not paid twice. What the downlink cannot take waits in the network: it does not
   hold up the sender. Bits of a phase pass after those of the phase before.
-- **Going on.** A worker goes on when its own last bit has left and all that it expects has arrived.
+- **End.** A worker continues when its own last bit has left and all that it expects has arrived.
 
-From given starts, more bytes and less bandwidth up or down never make anybody faster. A message that
-starts later or has a lower limit can, here as on real links: it leaves its share to the sender's others.
+From given starts, more bytes and less bandwidth up or down never make any worker faster. A message that
+starts later or has a lower limit can, here as on real links: the sender's other messages get its share.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gossamer.network.links import Network
 from gossamer.rounds.cadence import Cadence
 from gossamer.rounds.phase import Traffic
 
-Piece = tuple[float, float, float]  # from when to when how many bits pass, at an even rate
+Piece = tuple[float, float, float]  # start, end, and the bits that pass in between at an even rate
 
 
 class Clock:
@@ -36,8 +36,8 @@ class Clock:
     def __init__(self, network: Network) -> None:
         self.network = network
         self._times = [0.0] * network.n
-        self._drained = [0.0] * network.n  # when each downlink was through with the last phase
-        self._published: list[float] = []  # when the model was known of which the next messages tell
+        self._drained = [0.0] * network.n  # when the last phase's bits had passed each downlink
+        self._published: list[float] = []  # when each worker had the model that its next messages describe
 
     @property
     def times(self) -> list[float]:
@@ -50,18 +50,17 @@ class Clock:
         return max(self._times)
 
     def state(self) -> dict[str, list[Any]]:
-        """Return what a checkpoint must hold for the clock to go on."""
+        """Return what a checkpoint must hold for the clock to resume."""
         return {"times": list(self._times), "drained": list(self._drained), "published": self._published}
 
     def load_state(self, state: dict[str, list[Any]]) -> None:
-        """Go on from a saved state."""
+        """Resume from a saved state."""
         self._times, self._drained = list(state["times"]), list(state["drained"])
-        self._published = list(
-            state.get("published") or self._times
-        )  # an older version's checkpoint has none
+        published = state.get("published")  # an older version's checkpoint has none
+        self._published = list(published or self._times)
 
     def compute(self, seconds: float | Sequence[float]) -> None:
-        """Let every worker work by itself: all equally long, or each as long as its entry says."""
+        """Let every worker compute: all for the same time, or each for its entry."""
         self._times = self._after(seconds)
 
     def step(
@@ -71,9 +70,10 @@ class Clock:
         step: int = 0,
         cadence: Cadence | None = None,
     ) -> None:
-        """Let all workers do step number `step`: compute, and talk if there are phases.
+        """Let all workers do step number `step`: compute, and exchange if there are phases.
 
-        The first messages fly from when the cadence publishes the model, beside the computing since then.
+        With overlap the first messages leave when the cadence publishes the model, and travel while workers
+        compute.
         """
         cadence = cadence or Cadence()
         if cadence.publishes(step):
@@ -88,19 +88,19 @@ class Clock:
             self.phase(sent)
 
     def phase(self, phases: Sequence[Traffic], compute: float | Sequence[float] = 0.0) -> None:
-        """Let all workers do one phase of messages, beside `compute` seconds of work of their own.
+        """Let all workers do one phase of messages, while each computes for `compute` seconds.
 
-        A round that computes and then talks is compute(s), phase(first), phase(second), ...; one
+        A round that computes and then exchanges is compute(s), phase(first), phase(second), ...; one
         whose first messages fly during the gradient is phase(first, s), phase(second), ...
         """
         assert len(phases) == self.network.n, f"{len(phases)} phases for {self.network.n} workers"
-        going_on = self._after(compute)
+        ends = self._after(compute)
         arriving: list[list[Piece]] = [[] for _ in phases]
         for i, phase in enumerate(phases):
             messages = [self._message(i, j, size, phases[j]) for j, size in phase.sent.items()]
             share_out(messages, self.network.up[i])
             for message in messages:
-                going_on[i] = max(going_on[i], message.pieces[-1][1])
+                ends[i] = max(ends[i], message.pieces[-1][1])
                 delay = self.network.latency[i][message.to]
                 arriving[message.to] += [(a + delay, b + delay, bits) for a, b, bits in message.pieces]
         for j, pieces in enumerate(arriving):
@@ -108,8 +108,8 @@ class Clock:
                 rate = self.network.down[j]
                 in_turn = self._drained[j] + sum(bits for *_, bits in pieces) / rate
                 self._drained[j] = max(in_turn, drained(pieces, rate))
-                going_on[j] = max(going_on[j], self._drained[j])
-        self._times = going_on
+                ends[j] = max(ends[j], self._drained[j])
+        self._times = ends
 
     def _message(self, i: int, j: int, nbytes: int, receiver: Traffic) -> Message:
         assert receiver.expected.get(i) == nbytes, f"worker {j} does not expect {nbytes} bytes from {i}"
@@ -133,7 +133,7 @@ class Clock:
 
 @dataclass
 class Message:
-    """A message on an uplink: from when, how much is left, its own limit, and when its bits left."""
+    """A message on an uplink: its start, the bits still to send, its own limit, and when its bits left."""
 
     to: int
     start: float
@@ -143,7 +143,7 @@ class Message:
 
 
 def share_out(messages: Sequence[Message], rate: float) -> None:
-    """Send messages over one uplink, at equal shares, and write down when their bits left."""
+    """Send messages over one uplink, at equal shares, and record when their bits left."""
     starts = sorted({m.start for m in messages}, reverse=True)
     now = starts.pop() if starts else 0.0
     while starts or any(m.left for m in messages):
@@ -153,7 +153,7 @@ def share_out(messages: Sequence[Message], rate: float) -> None:
         for m, share in zip(under_way, shares, strict=True):
             until = min(until, now + m.left / share)
         for m, share in zip(under_way, shares, strict=True):
-            # Compared just as above, so that the message that set `until` ends exactly, without a crumb.
+            # Same expression as above: the message that set `until` must end with exactly 0 bits left.
             bits = m.left if now + m.left / share <= until else min(m.left, share * (until - now))
             m.pieces.append((now, until, bits))
             m.left -= bits
@@ -163,7 +163,7 @@ def share_out(messages: Sequence[Message], rate: float) -> None:
 
 
 def fair(rate: float, limits: Sequence[float]) -> list[float]:
-    """Divide a rate equally, except that whoever is limited leaves its rest to the others."""
+    """Divide a rate equally, except that what a limited message cannot use goes to the others."""
     shares = list(limits)
     remaining = sorted(range(len(limits)), key=limits.__getitem__)
     while remaining and limits[remaining[0]] * len(remaining) < rate:
@@ -174,10 +174,10 @@ def fair(rate: float, limits: Sequence[float]) -> list[float]:
 
 
 def drained(pieces: Sequence[Piece], rate: float) -> float:
-    """Return when the last bit is through a downlink that these pieces come to.
+    """Return when the last bit has passed a downlink at which these pieces arrive.
 
-    From any moment s on, it needs the time of all bits still to come: the end is the largest
-    s + (bits not there before s) / rate. Only a moment at which more begins to come can be that s.
+    From any moment s on, the downlink needs the time of all bits that arrive after s: the end is the largest
+    s + (bits arriving after s) / rate. Only the start of a piece can be that s.
     """
     end = max(b for _, b, _ in pieces)
     to_come = sum(bits for *_, bits in pieces)

@@ -2,8 +2,8 @@
 
 A file describes them in TOML, or with the same tables in JSON:
 
-    bandwidth = "10mbit"    # or up and down apart; without a limit if nothing is said
-    latency = "20ms"        # one way; none if nothing is said
+    bandwidth = "10mbit"    # or up and down separately; unlimited if left out
+    latency = "20ms"        # one way; 0 if left out
 
     [workers.3]
     up = "1mbit"
@@ -28,7 +28,7 @@ from gossamer._suggest import located
 from gossamer.network.tables import check_pair, check_rank, flag, read_file, read_links, read_table
 from gossamer.network.units import bits_per_second, seconds, show_rate, show_span, show_time
 
-OVERHEAD = 1.036  # bytes on the wire a byte of payload: the headers of TCP and IP in 1500-byte packets
+OVERHEAD = 1.036  # bytes on the wire per byte of payload: the headers of TCP and IP in 1500-byte packets
 
 
 SETTINGS = ("bandwidth", "up", "down", "latency", "rendezvous", "overhead", "workers", "links")
@@ -46,7 +46,7 @@ class Network:
     direction; `latency[i][j]` is the time from i to j in seconds; `limits[i, j]` caps one pair below
     what i and j could do. With `rendezvous`, as in gloo, the receiver's notice must reach the sender
     before a message starts, so that it costs two latencies; without, messages are pushed.
-    `overhead` is the number of bytes on the wire a byte of payload.
+    `overhead` is the number of bytes on the wire per byte of payload.
     """
 
     up: tuple[float, ...]
@@ -65,14 +65,14 @@ class Network:
                 f"{n} values in up: give as many in down, and a latency for each of {n} x {n} pairs"
             )
         if not 1 <= self.overhead < inf:
-            raise ValueError(f"overhead={self.overhead}: it is wire bytes a payload byte, so at least 1")
+            raise ValueError(f"overhead={self.overhead}: it is wire bytes per payload byte, so at least 1")
         for pair in self.limits:
             check_pair(pair, n)
-        # Arrays, lists and text are welcome too; what is kept is plain, comparable and cannot change.
+        # Accept arrays, lists and text too; keep tuples of floats, which can be compared and cannot change.
         put = object.__setattr__
         put(self, "up", tuple(map(bits_per_second, self.up)))
         put(self, "down", tuple(map(bits_per_second, self.down)))
-        # Nobody sends to itself, so the diagonal says nothing and should not make networks differ.
+        # No worker sends to itself, so the diagonal means nothing and must not make networks differ.
         rows = [
             [0.0 if i == j else seconds(v) for j, v in enumerate(row)] for i, row in enumerate(self.latency)
         ]
@@ -142,6 +142,6 @@ def _network(tables: dict[str, Any], n: int) -> Network:
 
 
 def _bandwidth(table: dict[str, Any], way: str, otherwise: float | str) -> float:
-    """Return a table's bandwidth of one way: its own, that for both ways, or what held before."""
+    """Return a table's bandwidth in one direction: its own, that for both directions, or the default."""
     with located(way if way in table else "bandwidth"):
         return bits_per_second(table.get(way, table.get("bandwidth", otherwise)))

@@ -30,7 +30,7 @@ def read_links(
 ) -> Iterator[tuple[tuple[int, int], dict[str, float]]]:
     """Yield every described pair (from, to) with its values, read by their readers."""
     if not isinstance(links, list):
-        raise ValueError("links: write each as a table of its own under [[links]]")
+        raise ValueError("links: write each as its own table under [[links]]")
     described = set()
     for k, entry in enumerate(links):
         with located(f"links, entry {k + 1}"):
@@ -40,7 +40,7 @@ def read_links(
             values = {name: read(link[name]) for name, read in readers.items() if name in link}
         for pair in pairs:
             if pair in described:
-                raise ValueError(f"links: the one from {pair[0]} to {pair[1]} is there twice: write it once")
+                raise ValueError(f"links: {pair[0]} to {pair[1]} is described twice: write it once")
             described.add(pair)
             yield pair, values
 

@@ -16,8 +16,8 @@ from gossamer.report.style import Palette, line
 from gossamer.runs.record import Run
 
 AXES = ("step", "bytes", "seconds")
-MARKS = 0.17  # from mark to mark, as a part of the figure's diagonal
-FEW = 4  # so many runs can show more than one line each
+MARKS = 0.17  # distance between marks, as a fraction of the figure's diagonal
+FEW = 4  # up to so many runs can show more than one line each
 WIDE = 10.0  # runs that end this many times further than others share a logarithmic axis
 TALL = 20.0
 
@@ -33,18 +33,18 @@ class Drawn:
 
     @property
     def diverged(self) -> bool:
-        """Say whether the values went beyond all bounds."""
+        """Return whether the run diverged."""
         return self.run.summary.status == "diverged"
 
 
 def losses(runs: Sequence[Run], which: Sequence[int]) -> list[Drawn]:
-    """Return the training losses that there are."""
+    """Return the training losses of the runs that have some."""
     found = [Drawn(i, runs[i], series.loss(runs[i])) for i in which]
     return [drawn for drawn in found if np.isfinite(drawn.curve.value).any()]
 
 
 def metrics(runs: Sequence[Run], which: Sequence[int]) -> list[Drawn]:
-    """Return the metrics of the averaged models that there are; the local ones are their faint lines."""
+    """Return the metrics of the averaged models of evaluated runs; those of local models are faint lines."""
     found = [Drawn(i, runs[i], series.metric(runs[i]), series.metric(runs[i], "local_mean")) for i in which]
     return [drawn for drawn in found if np.isfinite(drawn.curve.value).any()]
 
@@ -106,7 +106,7 @@ def _unit(largest: float, over: str) -> tuple[float, str]:
 
 
 def _vertical(axes: Axes, curves: Sequence[Drawn], factor: float) -> None:
-    """Choose the scale of y by the runs that converge; one that does not would flatten all others."""
+    """Choose the scale of y by the runs that converge; a diverged one would flatten all others."""
     tame = [drawn for drawn in curves if not drawn.diverged] or list(curves)
     low, high = _extent(tame, factor)
     lowest, highest = _extent(curves, factor)

@@ -71,7 +71,7 @@ def _two(a: int, big: str, b: int, small: str) -> str:
 
 
 def is_share(metric: str | None) -> bool:
-    """Say whether a metric is a part of the whole, shown in per cent."""
+    """Return whether a metric is a fraction, shown in per cent."""
     return metric is not None and "accuracy" in metric.lower()
 
 

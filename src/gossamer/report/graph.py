@@ -65,7 +65,7 @@ def draw_topology(axes: Axes, topology: Topology, palette: Palette) -> None:
 def draw(
     axes: Axes, drawing: Drawing, looks: Mapping[Edge, Look], palette: Palette, *, directed: bool
 ) -> None:
-    """Draw workers and the links between them, each as it is to look."""
+    """Draw workers and the links between them, each with its look."""
     axes.set_axis_off()
     axes.set_aspect("equal")
     for edge, lines in drawing.lines.items():

@@ -19,7 +19,7 @@ STATES = {
 
 
 def headline(runs: Sequence[Run]) -> str:
-    """Return the sentence over a report: how good the best run is, and for how few bytes."""
+    """Return the sentence above a report: how good the best run is, and with how few bytes."""
     table = rows(runs)
     best = _best(table)
     if best is None:
@@ -29,7 +29,7 @@ def headline(runs: Sequence[Run]) -> str:
 
 
 def explanation(runs: Sequence[Run]) -> str:
-    """Return the sentence below the headline: which run that was, and how it stands among the others."""
+    """Return the sentence below the headline: which run that was, and how it compares with the others."""
     table = rows(runs)
     best = _best(table)
     if len(runs) == 1:

@@ -47,7 +47,7 @@ def _stretched(x: float, among: Sequence[float], margin: float) -> float:
 def lay_out(topology: str, n: int, edges: Sequence[Edge]) -> Drawing:
     """Draw a graph as it usually is drawn: on a circle, a lattice, around a hub, or by springs.
 
-    `topology` is its text, such as "torus:2x4"; what it does not tell is seen from the edges.
+    `topology` is its text, such as "torus:2x4"; the rest follows from the edges.
     """
     shape = _shape(topology, n)
     places = _lattice(n, shape[1]) if shape else _around(topology, n, edges)
@@ -88,7 +88,7 @@ def _circle(workers: Sequence[int]) -> dict[int, Point]:
 
 
 def _lines(places: dict[int, Point], edge: Edge, *, lattice: bool) -> tuple[Line, ...]:
-    """Return a link's line. What goes around a torus is two short ends, or it would cover its row."""
+    """Return a link's line. A link around a torus is two short ends, or it would cover its row."""
     a, b = places[edge[0]], places[edge[1]]
     step, length = math.dist(places[0], places[1]), math.dist(a, b)
     if not lattice or length < 1.5 * step:

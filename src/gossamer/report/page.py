@@ -31,7 +31,7 @@ from gossamer.report.table import Row, groups, labels, rows
 from gossamer.runs.record import Run
 from gossamer.runs.summary import Graph
 
-OPEN = 2  # so many runs are unfolded from the start
+OPEN = 2  # up to so many runs are unfolded from the start
 
 
 def write_report(runs: Sequence[Run], path: str | Path) -> Path:
@@ -154,7 +154,7 @@ def _panels(curves: list[Drawn], what: str, prefix: str) -> list[Markup]:
 
 
 def _run(run: Run, i: int, label: str) -> dict[str, Any]:
-    """Return what the page says of one run."""
+    """Return what the page shows of one run."""
     graph, partition = draw_graph(run, PAGE), draw_partition(run, PAGE)
     return {
         "id": f"run-{i}",

@@ -13,7 +13,7 @@ from gossamer.report.style import LIGHT, SIZE, Palette
 from gossamer.runs.record import Run
 
 NUMBERED = 16  # more workers or classes leave no room for numbers
-DRAWN = 1500  # more cells become a picture
+DRAWN = 1500  # more cells become a bitmap
 STRONGEST = 0.95
 
 
@@ -43,7 +43,7 @@ def draw_partition(run: Run, palette: Palette) -> Figure | None:
 
 
 def _cells(axes: Axes, strength: Array, palette: Palette) -> None:
-    """Fill cells with one colour, the stronger the more examples: that reads on any background."""
+    """Fill cells with one colour, stronger for more examples, which works on any background."""
     workers, classes = strength.shape
     picture = strength.size > DRAWN
     colour = to_rgba(LIGHT.heat if picture else palette.heat)[:3]  # pixels cannot follow the page's colours

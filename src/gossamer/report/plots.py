@@ -39,7 +39,7 @@ def write_plots(
             path = folder / f"{name}.{kind}"
             assert figure is not None
             figure.savefig(path, dpi=DPI, metadata=NO_DATE.get(kind))
-            figure.set_layout_engine("none")  # it stays as it was laid out for the first file
+            figure.set_layout_engine("none")  # keep the layout of the first file
             written.append(path)
 
     with theme(LIGHT):
@@ -100,7 +100,7 @@ def _figure(
 
 
 def shorten(text: str) -> str:
-    """Return a label that fits under a figure; what is in the middle goes first."""
+    """Return a label that fits under a figure, shortened in the middle."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}…{text[-LONGEST // 2 + 1 :]}"
 
 

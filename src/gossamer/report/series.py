@@ -14,12 +14,12 @@ from gossamer.report.format import finite
 from gossamer.runs.record import Line, Run
 
 Array = NDArray[np.float64]
-MOST_POINTS = 400  # more are not seen in a figure, and make a page heavy
+MOST_POINTS = 400  # more cannot be seen in a figure, and make a page large
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Values along a run, with the steps, the bytes a worker has sent on average and the seconds.
+    """Values along a run, with the steps, the bytes sent per worker and the seconds.
 
     `low` and `high` are the least and the largest among workers.
     """

@@ -1,7 +1,7 @@
-"""How figures look: colours that everybody can tell apart, on paper and on a light or dark page.
+"""How figures look: colours that everybody can distinguish, on paper and on a light or dark page.
 
-A figure for a page is drawn in marker colours that no one ever sees: `svg.inline` replaces each by
-the CSS variable of its name, so that the page decides.
+A figure for a page is drawn in placeholder colours: `svg.inline` replaces each by the CSS variable of
+its name, so that the page chooses the colours.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def line(palette: Palette, i: int) -> dict[str, Any]:
 
 @contextmanager
 def theme(palette: Palette) -> Iterator[None]:
-    """Draw and save figures in here; matplotlib's own settings are as before afterwards."""
+    """Draw and save figures in here; afterwards matplotlib's settings are as before."""
     with mpl.rc_context(_settings(palette)), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # names may be in any script
         yield

@@ -27,7 +27,7 @@ def inline(figure: Figure, prefix: str, title: str = "") -> str:
     text = re.sub(r"#fe0[0-9a-f]{3}", lambda match: f"var(--{VARIABLES[match[0]]})", text)
     # The page has its own font; only the size is the figure's.
     text = re.sub(r"font: (?:\w+ )*?([\d.]+)px [^;\"]*", r"font-size: \1px", text)
-    # A style inside a figure would hold for the whole page, which has it once and for all figures.
+    # A style inside a figure would apply to the whole page, which has one style for all figures.
     text = re.sub(r"<!--.*?-->\s*|<style.*?</style>\s*", "", text, flags=re.DOTALL)
     text = re.sub(r"<defs>\s*</defs>\s*", "", text)
     box = re.search(r'viewBox="[^"]*"', text)

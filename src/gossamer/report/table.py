@@ -1,4 +1,4 @@
-"""The comparison of runs: one row a run."""
+"""The comparison of runs: one row per run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gossamer.runs.summary import Summary
 
 @dataclass(frozen=True)
 class Row:
-    """What is worth comparing: how good, how far apart, how many bytes, how long."""
+    """What is worth comparing: metric, consensus distance, bytes, time."""
 
     name: str
     task: str | None
@@ -38,14 +38,14 @@ class Row:
 
     @property
     def goodness(self) -> float:
-        """The average model's metric, turned so that more is better; least of all if there is none."""
+        """The average model's metric, with a sign so that more is better; -inf if there is none."""
         if self.average is None:
             return -math.inf
         return -self.average if self.better == "lower" else self.average
 
 
 def rows(runs: Sequence[Run]) -> list[Row]:
-    """Return one row a run."""
+    """Return one row per run."""
     return [_row(run.name, run.summary) for run in runs]
 
 
@@ -87,7 +87,7 @@ def _row(name: str, s: Summary) -> Row:
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """Return a short name for every run, no two alike: equal ones get a setting or the run's name."""
+    """Return a short, unique name for every run: equal ones get a setting or the run's name added."""
     texts = []
     for run in runs:
         alike = [other for other in runs if other.label == run.label]
@@ -115,7 +115,7 @@ def _setting(key: str, value: object) -> str:
 def groups(runs: Sequence[Run]) -> dict[tuple[str, str], list[int]]:
     """Return the positions of runs that may share axes, by task and metric.
 
-    A run that was never evaluated may not know its metric, and stands with the others of its task.
+    A run that was never evaluated may not know its metric, and is grouped with the others of its task.
     """
     known = {run.summary.task: run.summary.metric for run in reversed(runs) if run.summary.metric}
     found: dict[tuple[str, str], list[int]] = {}

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Cadence:
     """Of every `every` steps the last one ends a round; messages fly during the last `overlap` of them.
 
-    Steps count from 0. A round tells of the model as it is before step `publishes`: the last one of the
-    round, or with overlap > 1 an earlier one.
+    Steps count from 0. A round's messages describe the model as it is before the step that `publishes`: the
+    last one of the round, or with overlap > 1 an earlier one.
     """
 
     every: int = 1
@@ -21,7 +21,7 @@ class Cadence:
         return steps // self.every
 
     def publishes(self, step: int) -> bool:
-        """Return whether messages tell of the model as it is before this step."""
+        """Return whether messages describe the model as it is before this step."""
         return step % self.every == self.every - max(self.overlap, 1)
 
     def may_fly(self, step: int) -> bool:

@@ -2,7 +2,7 @@
 
 Written like an algorithm, so that every transport and the simulation have them for free:
 an exact average, rows gathered from all, a broadcast from the first member, a few numbers combined, and
-agreement on one complaint.
+agreement on one error text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from gossamer.compress import wire
 from gossamer.rounds.phase import Inbox, Phase, Round, blame
 
-COMPLAINT = 4096  # bytes
+MAX_ERROR_BYTES = 4096
 PLAIN = wire.claim(0, "plain vector", __name__)
 
 
@@ -23,7 +23,7 @@ def all_mean(me: int, members: Sequence[int], v: Tensor) -> Round:
     """Replace v by the exact average over all workers, the same bits everywhere.
 
     Ring all-reduce (Patarasuk and Yuan 2009): each of n pieces travels once around to be summed
-    and once more to be shared, 2 (n-1)/n of the vector a worker in all.
+    and once more to be shared; every worker sends 2 (n-1)/n of the vector.
     """
     rank, n = members.index(me), len(members)
     right, left = members[(rank + 1) % n], members[rank - 1]
@@ -41,7 +41,7 @@ def as_accumulator(v: Tensor) -> Tensor:
 
 
 def all_gather(me: int, members: Sequence[int], rows: Sequence[Tensor]) -> Round:
-    """Fill in all rows, of which each worker brings its own; rows[i] has the same length everywhere."""
+    """Fill in all rows: worker i provides rows[i], which has the same length everywhere."""
     rank, n = members.index(me), len(members)
     right, left = members[(rank + 1) % n], members[rank - 1]
     for p in range(n - 1):
@@ -66,7 +66,7 @@ def broadcast(me: int, members: Sequence[int], v: Tensor) -> Round:
 def combine(me: int, members: Sequence[int], v: Tensor, into: Callable[[Tensor, Tensor], Tensor]) -> Round:
     """Replace a short v by what `into(mine, theirs)` makes of all workers', the same bits everywhere.
 
-    Along a binomial tree to the first member and back: few phases, while all of v travels in each.
+    Along a binomial tree to the first member and back: few phases, with all of v in each.
     """
     rank, n = members.index(me), len(members)
     for k in reversed(range((n - 1).bit_length())):
@@ -82,9 +82,9 @@ def combine(me: int, members: Sequence[int], v: Tensor, into: Callable[[Tensor, 
 
 
 def text_as_tensor(text: str) -> Tensor:
-    """Return a complaint as `first_error` takes it: bytes, zeros behind them."""
-    encoded = text.encode()[:COMPLAINT]
-    return torch.tensor([*encoded, *bytes(COMPLAINT - len(encoded))], dtype=torch.uint8)
+    """Return an error text as `first_error` takes it: bytes, padded with zeros."""
+    encoded = text.encode()[:MAX_ERROR_BYTES]
+    return torch.tensor([*encoded, *bytes(MAX_ERROR_BYTES - len(encoded))], dtype=torch.uint8)
 
 
 def text_of(complaint: Tensor) -> str:
@@ -93,7 +93,7 @@ def text_of(complaint: Tensor) -> str:
 
 
 def first_error(me: int, members: Sequence[int], complaint: Tensor) -> Round:
-    """Replace a uint8 text, zeros for none, by that of one worker that has one, the same for all."""
+    """Replace a uint8 text, all zeros for none, by the text of one worker that has one, the same for all."""
     yield from combine(me, members, complaint, lambda mine, theirs: mine if mine.any() else theirs)
 
 

@@ -1,4 +1,4 @@
-"""How rounds are advanced: one by itself, several of one worker as one, and all workers' in one process."""
+"""How rounds are advanced: one alone, several of one worker as one, and all workers' in one process."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 
 from gossamer.rounds.phase import STEP, Inbox, Messages, Phase, Round, Step, StepsAndPhases, Traffic
 
-Wish = TypeVar("Wish", Phase, Phase | Step)
+Request = TypeVar("Request", Phase, Phase | Step)
 
 
-def advance(r: Generator[Wish, Inbox, None], inbox: Inbox | None) -> Wish | None:
+def advance(r: Generator[Request, Inbox, None], inbox: Inbox | None) -> Request | None:
     """Deliver the inbox (None starts the round) and return what it asks for next, or None at the end."""
     try:
         return r.send(inbox)  # type: ignore[arg-type]  # a generator starts with None
@@ -23,13 +23,13 @@ def advance(r: Generator[Wish, Inbox, None], inbox: Inbox | None) -> Wish | None
 
 def with_steps(r: StepsAndPhases, step: Callable[[], None]) -> Round:
     """Take the steps that a round asks for, and pass its phases on."""
-    wish = advance(r, None)
-    while wish is not None:
-        if isinstance(wish, Phase):
-            wish = advance(r, (yield wish))
+    request = advance(r, None)
+    while request is not None:
+        if isinstance(request, Phase):
+            request = advance(r, (yield request))
         else:
             step()
-            wish = advance(r, {})
+            request = advance(r, {})
 
 
 def side_by_side(rounds: Sequence[StepsAndPhases]) -> StepsAndPhases:
@@ -37,10 +37,10 @@ def side_by_side(rounds: Sequence[StepsAndPhases]) -> StepsAndPhases:
     if len(rounds) == 1:
         yield from rounds[0]
         return
-    wishes = [advance(r, None) for r in rounds]
-    while any(wish is not None for wish in wishes):
-        phases = [wish for wish in wishes if isinstance(wish, Phase)]
-        assert len(phases) in (0, len(wishes)), (
+    requests = [advance(r, None) for r in rounds]
+    while any(request is not None for request in requests):
+        phases = [request for request in requests if isinstance(request, Phase)]
+        assert len(phases) in (0, len(requests)), (
             "rounds of one algorithm ask for steps and phases in one order"
         )
         if phases:
@@ -49,7 +49,7 @@ def side_by_side(rounds: Sequence[StepsAndPhases]) -> StepsAndPhases:
         else:
             yield STEP
             inboxes = [{} for _ in rounds]
-        wishes = [advance(r, own) for r, own in zip(rounds, inboxes, strict=True)]
+        requests = [advance(r, own) for r, own in zip(rounds, inboxes, strict=True)]
 
 
 def run_together(

@@ -13,16 +13,16 @@ from torch import Tensor
 from gossamer.compress.wire import Message
 from gossamer.errors import WireError
 
-Messages = Mapping[str, Message | Tensor]  # by name, "" for a single one; bytes stay as they are
+Messages = Mapping[str, Message | Tensor]  # by name, "" for a single one; a Tensor is sealed already
 Inbox = dict[int, dict[str, Tensor]]  # peer -> the sealed messages it sent, by name; in the order of ids
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase: which messages go to whom, and how long those are that come in from whom.
+    """One phase: the messages to every peer, and the lengths of those expected from every peer.
 
-    To one peer several messages may go at once; they have names. They travel end to end, in order, so
-    that both ends know which bytes are whose.
+    Several messages, each with a name, may go to one peer at once. They are concatenated in order, so that
+    both ends know which bytes are whose.
     """
 
     send: Mapping[int, Messages]

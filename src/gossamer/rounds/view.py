@@ -41,11 +41,11 @@ class View:
         return {self.members[i]: w for i, w in self.graph.weights(self.place(me), t).items()}
 
     def senders(self, me: int, t: int) -> tuple[int, ...]:
-        """Return the ids of those whom a worker hears in round t."""
+        """Return the ids of the workers that send to a worker in round t."""
         return tuple(self.members[i] for i in self.graph.senders(self.place(me), t))
 
     def receivers(self, me: int, t: int) -> tuple[int, ...]:
-        """Return the ids of those who hear a worker in round t."""
+        """Return the ids of the workers that receive from a worker in round t."""
         return tuple(self.members[i] for i in self.graph.receivers(self.place(me), t))
 
     def place(self, me: int) -> int:

@@ -29,7 +29,7 @@ from gossamer.rounds.view import View
 class Worker:
     """One worker, as an algorithm sees it; of a model with several dtypes, one bucket of it."""
 
-    id: int  # for good: not a place in a list of workers
+    id: int  # stable, not a position in a list of workers
     view: View  # who takes part; the driver may replace it between two rounds
     layout: Layout
     x: Tensor  # the flat parameters; algorithms change them in place
@@ -53,7 +53,7 @@ class Worker:
 
     @property
     def neighbours(self) -> tuple[int, ...]:
-        """Return the workers heard in this round."""
+        """Return the workers that send to this one in this round."""
         return self.view.senders(self.id, self.t)
 
     def step(self) -> Step:
@@ -86,7 +86,7 @@ class Worker:
         return message
 
     def exchange(self, *messages: Message) -> Phase:
-        """Send messages, each of another name, to all neighbours, and expect theirs of the same names."""
+        """Send messages with different names to all neighbours, and expect theirs of the same names."""
         named = {message.name: message for message in messages}
         assert len(named) == len(messages), "messages of one name would draw from the same randomness"
         expect = {j: {name: m.size_from(j) for name, m in named.items()} for j in self.neighbours}

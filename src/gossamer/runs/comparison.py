@@ -24,17 +24,17 @@ def compare(
     command: str | None = None,
     loggers: tuple[str, ...] = (),
 ) -> list[Path]:
-    """Do runs one after another, each in a folder of its own; return the folders.
+    """Do runs one after another, each in its own folder; return the folders.
 
-    A run that exists already is taken as it is, or resumed; so a comparison that was stopped can be started
-    again, or be extended. One that fails leaves its summary, and the next ones are done.
+    A run that exists already is kept if it has finished, or resumed; so a comparison that was stopped can be
+    started again, or be extended. One that fails leaves its summary, and the next ones are done.
 
     Args:
         configs: The runs' settings by name, all of one task, model and data.
         out: The folder that will hold the runs' folders.
         real: With worker processes. Otherwise the runs are simulated.
         command: How to repeat it, for the reports; this process's command line if left out.
-        loggers: Who else is told: "tensorboard", "wandb" or "mlflow".
+        loggers: Where metrics go as well: "tensorboard", "wandb" or "mlflow".
 
     Returns:
         The runs' folders.
@@ -82,7 +82,7 @@ def _one(config: Config, folder: Path, command: str | None, loggers: tuple[str, 
             return resume(folder, loggers=loggers)
         return start(config, folder, command=command, loggers=loggers)
     except Exception as error:
-        if RunFolder(folder).status() != "failed":  # something else than the run itself
+        if RunFolder(folder).status() != "failed":  # not the run itself has failed
             raise
         log.warning("%s failed: %s", folder.name, error)
         return RunFolder(folder).summary()

@@ -29,7 +29,7 @@ BUFFERS = ("average", "local")
 CHOICES = {"optimizer": OPTIMIZERS, "lr_scale": LR_SCALES, "schedule": SCHEDULES, "buffers": BUFFERS}
 DEFAULT_COMPRESSOR = "topk:0.01"
 DEFAULT_EPOCHS = 10.0
-FREE = ("deadline", "keep")  # may change on the way: they do not touch the result
+MAY_CHANGE_ON_RESUME = ("deadline", "keep")  # they do not influence the result
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Config:
         _require_numbers(self)
         self.make_network()
         if self.optimizer == "sgd" and self.nesterov and not self.momentum:
-            raise ValueError("--nesterov: Nesterov's way needs a --momentum above 0")
+            raise ValueError("--nesterov: Nesterov's momentum needs a --momentum above 0")
         if self.compute is not None:
             seconds(self.compute)
         self.make_algorithm().require(self.make_topology())
@@ -185,7 +185,7 @@ class Config:
         return kinds[self.optimizer]()
 
     def make_task(self) -> Task:
-        """Return the task, with its data read; they are kept for the next run of the same task."""
+        """Return the task with its data, which are kept for the next run of the same task."""
         own = Path(self.task)
         edited = own.stat().st_mtime_ns if own.suffix == ".py" and own.is_file() else 0
         return _load_task(self.task, self.model, self.data, edited)
@@ -203,10 +203,10 @@ class Config:
         """Raise a ValueError that names a setting that differs, where that would change the result."""
         for name, now in settings.items():
             was = getattr(self, name)
-            if was != now and name not in FREE:
+            if was != now and name not in MAY_CHANGE_ON_RESUME:
                 raise ValueError(
                     f"the run was started with {name.replace('_', '-')} = {was}, not {now}; leave the flag "
-                    f"out to go on as before, or start another run with another --out"
+                    f"out to resume as before, or start another run with another --out"
                 )
 
 
@@ -244,7 +244,7 @@ def read_config(path: Path) -> Config:
 
 
 def _require_numbers(config: Config) -> None:
-    """Raise a ValueError for a number that cannot be meant."""
+    """Raise a ValueError for a number out of range."""
     at_least = {"workers": 1, "every": 1, "steps": 1, "batch_size": 1, "keep": 1, "log_every": 1}
     at_least |= {"evaluate_every": 1, "checkpoint_every": 0, "warmup": 0, "momentum": 0, "weight_decay": 0}
     for name, least in at_least.items():

@@ -1,4 +1,4 @@
-"""The model that a run has come to: the average of all workers' models."""
+"""The model that a run has trained: the average of all workers' models."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def export(run: str | Path, path: str | Path) -> int:
     folder, target = RunFolder(Path(run)), Path(path)
     config = folder.config()
     if target.suffix != ".safetensors":
-        raise ValueError(f"{target}: the model is written as safetensors; name a file that ends so")
+        raise ValueError(f"{target}: the model is written as safetensors; name a file *.safetensors")
     if not target.absolute().parent.is_dir():
         raise FileNotFoundError(f"there is no folder {target.parent} to write {target.name} to")
     held = [set(folder.checkpoints.steps(rank)) for rank in range(config.workers)]
@@ -61,7 +61,7 @@ def export(run: str | Path, path: str | Path) -> int:
         for name, value in states[0]["model"].items()
     }
     note = {"step": step, "task": config.task, "run": config.label, "workers": config.workers}
-    # one entry: safetensors writes several in another order each time, and equal models should be equal files
+    # one entry: safetensors writes several in a random order, and equal models should give equal files
     text = {"gossamer": json.dumps(note)}
     write_atomically(target, lambda part: part.write_bytes(save(model, metadata=text)))
     return step

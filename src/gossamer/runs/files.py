@@ -12,7 +12,7 @@ from typing import Any
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside this one, flush it to the disk, and give it this name."""
+    """Let `write` write a temporary file beside this one, flush it to the disk and rename it to this one."""
     part = path.with_name(f"{path.name}.part")
     try:
         write(part)
@@ -24,7 +24,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the name is on the disk as well
+        os.fsync(folder)  # so that the rename is on the disk as well
     finally:
         os.close(folder)
 
@@ -35,10 +35,10 @@ def free_space(path: Path) -> str:
 
 
 class MetricsFile:
-    """A worker's lines; one is written at once, so that a kill can cut short only the last."""
+    """A worker's lines, each written at once, so that a kill can cut short only the last."""
 
     def __init__(self, folder: Path, rank: int, step: int) -> None:
-        """Open the file to go on after a step: later lines are of steps that will be done again."""
+        """Open the file to resume after a step: later lines are dropped, since their steps are done again."""
         self._path = folder / "metrics" / f"worker-{rank}.jsonl"
         self._path.parent.mkdir(parents=True, exist_ok=True)
         kept = [line for line in read_lines(self._path) if line["step"] <= step] if step else []
@@ -56,7 +56,7 @@ class MetricsFile:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a metrics file."""
+    """Return the complete lines of a metrics file."""
     lines = []
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
         try:

@@ -2,7 +2,7 @@
 
 config.json              all settings; enough to start the run again
 environment.json         command, versions, machine
-metrics/worker-3.jsonl   one line a log point and evaluation of a worker
+metrics/worker-3.jsonl   one line per log point and evaluation of a worker
 checkpoints/             see gossamer.runs.training.checkpoint
 logs/worker-3.log        what a worker printed, where the run was started as one command
 summary.json             the result; its fields are described in docs/runs.md
@@ -52,15 +52,15 @@ class RunFolder:
         """Make the folder of a new run, unless it holds another one."""
         if self.exists():
             raise FileExistsError(
-                f"{self.path} already holds a run ({self.config().label}, {self.status()}); go on with it "
-                f"by --resume {shlex.quote(str(self.path))}, or choose another folder with --out"
+                f"{self.path} already holds a run ({self.config().label}, {self.status()}); resume it "
+                f"with --resume {shlex.quote(str(self.path))}, or choose another folder with --out"
             )
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise FileExistsError(f"{self.path} is there and is not a run; choose another folder with --out")
+            raise FileExistsError(f"{self.path} exists and is not a run; choose another folder with --out")
         self.fill(config, command)
 
     def fill(self, config: Config, command: str) -> None:
-        """Write what is known at the start, unless it is there: machines may or may not share the folder."""
+        """Write what is known at the start, unless it exists: machines may or may not share the folder."""
         for name in ("metrics", "checkpoints", "logs"):
             (self.path / name).mkdir(parents=True, exist_ok=True)
         if not self.exists():
@@ -74,15 +74,15 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep others from running what is in the folder, as long as this process lives."""
-        import fcntl  # noqa: PLC0415 - what is in a folder can be read where there is none
+        """Lock the folder, so that no other process runs the same run."""
+        import fcntl  # noqa: PLC0415 - folders can also be read on systems that have none
 
         with (self.path / "lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ValueError(
-                    f"another process is at work on the run in {self.path}; wait for it, or stop it first"
+                    f"another process works on the run in {self.path}; wait for it, or stop it first"
                 ) from None
             yield
 
@@ -140,7 +140,7 @@ def environment(command: str) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Return the commit of the folder one works in, if it has one."""
+    """Return the commit of the current folder, if it has one."""
     try:
         found = subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607
@@ -155,7 +155,7 @@ def _commit() -> str | None:
 
 
 def new_folder(base: Path, name: str) -> Path:
-    """Make and return the first of base/name-1, base/name-2, ... that is not there."""
+    """Make and return the first of base/name-1, base/name-2, ... that does not exist."""
     base.mkdir(parents=True, exist_ok=True)
     for number in count(1):
         try:

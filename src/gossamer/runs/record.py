@@ -27,7 +27,7 @@ class Run:
         name: The folder's name.
         config: What config.json says.
         environment: What environment.json says.
-        summary: What summary.json says, and what follows from the other files where it says nothing.
+        summary: What summary.json says, completed from the other files.
         train: Every worker's training lines in order of their steps.
         evaluations: Those of worker 0, each with `bytes_mean`, the bytes that a worker had sent by then on
             average.
@@ -123,7 +123,7 @@ def _lines(folder: Path) -> dict[int, list[Line]]:
 
 
 def _of_kind(lines: list[Line], kind: str) -> list[Line]:
-    """Return one kind of lines; what was done again after a restart counts the second time."""
+    """Return one kind of lines; of steps that were done again after a restart, only the later ones."""
     kept: list[Line] = []
     for line in lines:
         if line.get("kind") == kind:

@@ -1,4 +1,4 @@
-"""The Python twins of `gossamer train` and `gossamer simulate`."""
+"""`gossamer train` and `gossamer simulate` as Python functions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def train(
         config: The run's settings.
         out: The run's folder, which must not exist or be empty.
         command: How to repeat the run, for its report; this process's command line if left out.
-        loggers: Who else is told: "tensorboard", "wandb" or "mlflow".
+        loggers: Where metrics go as well: "tensorboard", "wandb" or "mlflow".
 
     Returns:
         What is in summary.json; under torchrun, only worker 0 knows `summary.average`.
@@ -59,10 +59,10 @@ def train(
     require_unix()
     _require_real_network(config)
     require_loggers(loggers)
-    folder, said = RunFolder(Path(out)), command or shlex.join(sys.argv)
+    folder, command = RunFolder(Path(out)), command or shlex.join(sys.argv)
     if not under_torchrun() or os.environ["RANK"] == "0":
-        folder.create(config, said)
-    return _train(folder, config, loggers, said, resume=False, at_step=None)
+        folder.create(config, command)
+    return _train(folder, config, loggers, command, resume=False, at_step=None)
 
 
 def simulate(
@@ -74,7 +74,7 @@ def simulate(
         config: The run's settings.
         out: The run's folder, which must not exist or be empty.
         command: How to repeat the run, for its report; this process's command line if left out.
-        loggers: Who else is told: "tensorboard", "wandb" or "mlflow".
+        loggers: Where metrics go as well: "tensorboard", "wandb" or "mlflow".
 
     Returns:
         What is in summary.json.
@@ -112,10 +112,10 @@ def resume(
     Args:
         out: The run's folder.
         at_step: Resume from this checkpoint; from the newest whole one if left out.
-        loggers: Who else is told: "tensorboard", "wandb" or "mlflow".
-        settings: Those one insists on; only `keep` and `deadline` may differ from the run's own.
-        simulated: Resume in this process, or with worker processes if False; as it was if left out. A
-            run may go from one to the other, with the same bits.
+        loggers: Where metrics go as well: "tensorboard", "wandb" or "mlflow".
+        settings: Settings that the run must have; only `keep` and `deadline` may differ from its own.
+        simulated: Resume in this process, or with worker processes if False; as before if left out. A
+            run may change from one to the other, with the same bits.
 
     Returns:
         What is in summary.json.

@@ -1,4 +1,4 @@
-"""What a run comes to, as summary.json holds it. docs/runs.md describes every field."""
+"""The result of a run, as summary.json holds it. docs/runs.md describes every field."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Graph:
-    """Who could talk to whom; one that changes has no gap or diameter of its own."""
+    """Who could talk to whom; a graph that changes has no gap and no diameter."""
 
     edges: tuple[tuple[int, int], ...] = ()
     directed: bool = False
@@ -43,8 +43,8 @@ class Graph:
 class Summary:
     """A run's result as far as it is known.
 
-    None stands for what is not known: a run that goes on has no result yet, and a folder that an older
-    version has written lacks the fields that are newer than it.
+    None stands for what is not known: a run that has not ended has no result yet, and a folder that an older
+    version has written lacks newer fields.
 
     Example:
         >>> from gossamer.runs import Summary
@@ -164,7 +164,7 @@ def _mean(values: tuple[int, ...] | None) -> float | None:
 
 
 class _Given:
-    """The values of a JSON object, each asked for as what it must be."""
+    """The values of a JSON object, each read with the type that it must have."""
 
     def __init__(self, content: Mapping[str, Any], where: str = "") -> None:
         self._content, self._where = content, where

@@ -1,4 +1,4 @@
-"""What a task is: a model, examples to train on, a loss, and a way to tell how good a model is."""
+"""What a task is: a model, examples to train on, a loss, and a way to judge a model."""
 
 from __future__ import annotations
 

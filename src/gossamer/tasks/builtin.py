@@ -87,11 +87,11 @@ def text(model: str, data: Path | None) -> Task:
 def language(
     name: str, model: Callable[[], Module], train: Tensor, test: Tensor, judged: int | None = None
 ) -> Task:
-    """Return the task of predicting the next token, judged by perplexity on so many windows, or on all."""
+    """Return the task of predicting the next token, judged by perplexity on `judged` windows, or on all."""
     length = CONTEXT[name]
     x, y = files.windows(test, length)
     count = min(judged or len(x), len(x))
-    chosen = torch.arange(count) * len(x) // count  # from everywhere, each once
+    chosen = torch.arange(count) * len(x) // count  # spread over the whole text
     examined = x[chosen], y[chosen]
 
     def loss(model: Module, batch: Batch) -> Tensor:

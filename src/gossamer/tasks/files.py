@@ -45,7 +45,7 @@ def read_mnist(folder: Path, split: str) -> tuple[Tensor, Tensor]:
 
 
 def read_cifar10(folder: Path, names: list[str]) -> tuple[Tensor, Tensor]:
-    """Read files of the binary version of CIFAR-10: a label byte and 3 x 32 x 32 pixel bytes an image."""
+    """Read files of the binary version of CIFAR-10: a label byte and 3 x 32 x 32 pixel bytes per image."""
     files = [find(folder, name, f"cifar-10-batches-bin/{name}").read_bytes() for name in names]
     for name, data in zip(names, files, strict=True):
         if not data or len(data) % 3073:
@@ -57,7 +57,7 @@ def read_cifar10(folder: Path, names: list[str]) -> tuple[Tensor, Tensor]:
 
 
 def standardized(images: Tensor, like: Tensor) -> Tensor:
-    """Return bytes as floats of mean 0 and variance 1 a channel, measured on the images `like`."""
+    """Return bytes as floats of mean 0 and variance 1 per channel, measured on the images `like`."""
     sample = like[:10_000].float() / 255
     mean, std = sample.mean((0, 2, 3), keepdim=True), sample.std((0, 2, 3), keepdim=True)
     return (images.float() / 255 - mean) / std
@@ -88,7 +88,7 @@ def read_bytes(path: Path | None) -> Tensor:
 
 
 def windows(tokens: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Cut tokens into rows of `length`, and the same moved on by one as what should be predicted."""
+    """Cut tokens into rows of `length`, and the same shifted by one as the targets."""
     rows = (len(tokens) - 1) // length
     if rows < 1:
         raise ValueError(f"{len(tokens)} tokens are too few for one window of {length}")

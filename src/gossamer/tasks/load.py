@@ -1,4 +1,4 @@
-"""A task by its name, or from a file of one's own."""
+"""A task by its name, or from the user's own file."""
 
 from __future__ import annotations
 

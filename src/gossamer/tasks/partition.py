@@ -1,8 +1,8 @@
 """Who trains on what: the examples dealt out to workers, and every worker's order of batches.
 
 Everything follows from (seed, epoch, worker): the same on every machine, after every restart.
-All workers make equally many steps an epoch, floor(examples / (workers x batch)): one with fewer
-examples goes through its own again, one with more leaves some for the next epoch.
+All workers take the same number of steps per epoch, floor(examples / (workers x batch)): one with fewer
+examples repeats some, one with more leaves some for the next epoch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KINDS = ("iid", "iid-fixed", "dirichlet", "sorted")
 class Sampler:
     """Batches of positions for every worker and epoch.
 
-    "iid" deals all examples anew every epoch, "iid-fixed" once for all; "dirichlet:0.1" gives every
+    "iid" deals all examples anew every epoch, "iid-fixed" only once; "dirichlet:0.1" gives every
     class's examples to workers in proportions drawn from Dirichlet(0.1); "sorted" deals them out in
     order of their class.
     """
@@ -62,7 +62,7 @@ class Sampler:
         return self.examples // (self.workers * self.batch_size)
 
     def batches(self, epoch: int, worker: int) -> Tensor:
-        """Return the positions of every batch of an epoch, one batch a row."""
+        """Return the positions of every batch of an epoch, one batch per row."""
         if self.kind == "iid":
             rng = generator(self.seed, "deal", epoch)
             own = torch.randperm(self.examples, generator=rng)[worker :: self.workers]

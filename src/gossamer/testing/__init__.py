@@ -1,4 +1,4 @@
-"""Contract checks for classes of your own: call them in your tests."""
+"""Contract checks for your own classes: call them in your tests."""
 
 from gossamer.testing.algorithms import check_algorithm
 from gossamer.testing.compressors import check_compressor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -25,11 +26,12 @@ def check_algorithm(algorithm: Algorithm, rounds: int = 6) -> None:
     It must be a frozen dataclass; give the same bits again for the same seed; leave torch's global
     generator alone; resume from a saved state bit for bit; run with 1, 2, 4 and 5 workers,
     on changing and directed graphs if it says so, and refuse them if not; not touch a message it
-    has sent; raise a ValueError for a gradient that is not finite; and, if it claims to be
-    `sends_before_gradient`, need no gradient and change nothing before its first messages arrive.
+    has sent; raise a ValueError for a gradient that is not finite; take the optimizer's step once per
+    round; and, if it claims to be `sends_before_gradient`, need no gradient and change nothing before
+    its first messages arrive.
 
     Args:
-        algorithm: The one to check; put every setting that matters through it.
+        algorithm: The one to check; check every setting that matters.
         rounds: How many rounds each check runs.
 
     Raises:
@@ -46,13 +48,14 @@ def check_algorithm(algorithm: Algorithm, rounds: int = 6) -> None:
         _check_repeats(algorithm, graph, rounds)
     _check_resumes(algorithm, rounds)
     _check_graphs(algorithm)
-    _check_early(algorithm)
+    _check_sends_before_gradient(algorithm)
     _check_messages_stay(algorithm)
     _check_refuses_nan(algorithm)
+    _check_steps_once(algorithm)
 
 
 def problem(algorithm: Algorithm, graph: Topology | Schedule, lr: float = 0.05, every: int = 1) -> Simulation:
-    """Return a small strongly convex problem: every worker is drawn to a point of its own."""
+    """Return a small strongly convex problem: every worker has its own minimum."""
     start = {"matrix": torch.zeros(12, 8), "bias": torch.zeros(8)}
     rng = torch.Generator().manual_seed(1)
     targets = [
@@ -101,7 +104,7 @@ def _check_resumes(algorithm: Algorithm, rounds: int) -> None:
         optimizer.load_state_dict(own)
     for run in (straight, resumed):
         run.run(rounds)
-    assert torch.equal(straight.x, resumed.x), "a run resumed from its saved state goes another way"
+    assert torch.equal(straight.x, resumed.x), "a run resumed from its saved state gets other values"
 
 
 def _check_graphs(algorithm: Algorithm) -> None:
@@ -118,7 +121,7 @@ def _check_graphs(algorithm: Algorithm) -> None:
             assert allowed, f"says that it cannot run on {graph.name}, but does not refuse it"
 
 
-def _check_early(algorithm: Algorithm) -> None:
+def _check_sends_before_gradient(algorithm: Algorithm) -> None:
     if not algorithm.sends_before_gradient:
         return
     run = problem(algorithm, topology.ring(4), lr=0.0)
@@ -168,6 +171,22 @@ def _check_refuses_nan(algorithm: Algorithm) -> None:
         assert "bias" in str(error), f"the error for NaN does not name the tensor: {error}"
     else:
         raise AssertionError("NaN in a parameter goes unnoticed")
+
+
+def _check_steps_once(algorithm: Algorithm) -> None:
+    run = problem(algorithm, topology.ring(4), every=2)
+    counts = [0] * run.n
+    for rank, node in enumerate(run.nodes):
+
+        def step(rank: int = rank, optimizer_step: Callable[[], None] = node.optimizer_step) -> None:
+            counts[rank] += 1
+            optimizer_step()
+
+        node.optimizer_step = step
+    run.run(4)
+    assert counts == [4] * run.n, (
+        f"4 steps asked for {counts[0]} steps of the optimizer: a round has one `yield worker.step()`"
+    )
 
 
 def _same(a: Any, b: Any) -> bool:  # noqa: ANN401 - dumped states

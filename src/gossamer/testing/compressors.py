@@ -1,4 +1,4 @@
-"""The contract of a compressor, as checks that anybody's class can be put through."""
+"""The contract of a compressor, as checks for any class."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check_compressor(compressor: Compressor) -> None:
     The measured means use fixed seeds: a class passes always or never. It takes about a second.
 
     Args:
-        compressor: The one to check; put every setting that matters through it.
+        compressor: The one to check; check every setting that matters.
 
     Raises:
         AssertionError: The first thing that is wrong.
@@ -85,7 +85,7 @@ def _require(condition: object, text: str) -> None:
 
 
 def _vectors(layout: Layout) -> dict[str, Tensor]:
-    """Return vectors that tell compressors apart."""
+    """Return vectors on which compressors behave differently."""
     rng = generator("check_compressor", layout.size)
     normal, divisor = torch.randn(2, layout.size, generator=rng, dtype=torch.float64)
     vectors = {
@@ -106,7 +106,7 @@ def _check_value(compressor: Compressor) -> None:
         pass
     else:
         raise AssertionError(f"{compressor!r} can be changed: decorate it with @dataclass(frozen=True)")
-    copy = pickle.loads(pickle.dumps(compressor))  # noqa: S301 - bytes of our own
+    copy = pickle.loads(pickle.dumps(compressor))  # noqa: S301 - our own bytes
     _require(copy == compressor, f"{compressor!r} is {copy!r} after pickling")
     _require(hash(copy) == hash(compressor), f"{compressor!r} has another hash after pickling")
     _require(0 <= compressor.code <= 255, f"code={compressor.code}: the header has one byte for it")
@@ -240,7 +240,7 @@ def _broken(sound: Tensor, code: int) -> Iterator[tuple[str, Tensor]]:
 def _check_promises(compressor: Compressor) -> None:
     for dtype in DTYPES:
         one = Layout(("weight", "bias", "scale"), ((6, 4), (6,), ()), dtype)
-        # every tensor many times over: one message is as good as that many draws
+        # COPIES of every tensor: one message counts as that many draws
         names = tuple(f"{name}{i}" for i in range(COPIES) for name in one.names)
         layout = Layout(names, one.shapes * COPIES, dtype)
         normal = _vectors(one)["Gaussian"].repeat(COPIES)
@@ -260,7 +260,7 @@ def _check_promises(compressor: Compressor) -> None:
 def _check_unbiased(received: Tensor, v: Tensor, what: str) -> None:
     x = v.double()
     signs = torch.randn(8, len(x), generator=generator(11), dtype=torch.float64).sign()
-    for u in [x / x.norm(), *signs]:  # a sum over entries is nearer to normal than an entry is
+    for u in [x / x.norm(), *signs]:  # a sum over entries is closer to normal than an entry
         mean, error = _mean((received - x.repeat(COPIES)) @ u.repeat(COPIES) / COPIES)
         slack = ERRORS * error + _rounding(v) * float(u.norm())
         _require(

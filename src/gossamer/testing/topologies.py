@@ -11,12 +11,12 @@ def check_topology(topology: Topology | Schedule, rounds: int = 64) -> None:
     """Raise an AssertionError if a graph breaks what algorithms rely on.
 
     In every round: each row and column of W sums to 1, nothing is negative, W is symmetric unless
-    the graph says that it is directed, whom a worker hears is who sends to it, its weights are its
+    the graph says that it is directed, senders and receivers match, a worker's weights are its
     row of W, and asking twice gives the same answer. Over all rounds the graph is connected.
 
     Args:
         topology: The graph to check.
-        rounds: How many rounds of a changing graph are looked at.
+        rounds: How many rounds of a changing graph are checked.
 
     Raises:
         AssertionError: The first thing that is wrong.
@@ -38,7 +38,7 @@ def check_topology(topology: Topology | Schedule, rounds: int = 64) -> None:
         reach |= (W > 0) | (W > 0).T
     for _ in range(n.bit_length()):  # twice the path length each time
         reach = reach.astype(float) @ reach > 0
-    assert reach.all(), "some workers never hear of each other"
+    assert reach.all(), "some workers never reach each other"
 
 
 def _check_matrix(W: np.ndarray, n: int, *, directed: bool) -> None:
@@ -55,12 +55,12 @@ def _check_row(topology: Topology | Schedule, W: np.ndarray, i: int, t: int) -> 
     assert i in weights, f"worker {i}'s own weight is missing"
     senders = topology.senders(i, t)
     assert senders == tuple(j for j in weights if j != i), (
-        f"worker {i} hears {senders} but weighs {list(weights)}"
+        f"worker {i} receives from {senders} but weighs {list(weights)}"
     )
     for j, w in weights.items():
         assert w == W[i, j], f"w_{i}{j} is {w}, W has {W[i, j]}"
     assert all(i in topology.receivers(j, t) for j in senders), (
-        f"worker {i} hears someone who does not send to it"
+        f"worker {i} receives from a worker that does not send to it"
     )
-    heard_by = tuple(j for j in range(topology.n) if j != i and i in topology.senders(j, t))
-    assert topology.receivers(i, t) == heard_by, f"worker {i} sends to someone who does not hear it"
+    expecting = tuple(j for j in range(topology.n) if j != i and i in topology.senders(j, t))
+    assert topology.receivers(i, t) == expecting, f"worker {i} sends to a worker that does not expect it"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 from torch import Tensor
 
 from gossamer.rounds.phase import Inbox, Phase
+from gossamer.rounds.view import View
+from gossamer.topology import complete
 from gossamer.transport import Transport
 
 SIZES = (1, 16, 1000, 100_000, 3_000_000)  # below and above any socket buffer
@@ -15,7 +19,7 @@ def check_transport(transport: Transport) -> None:
     """Raise an AssertionError if a transport breaks its contract. All its workers call this at once.
 
     It sends messages of many sizes in all patterns that algorithms use, several at once by name, has
-    several phases under way, waits for some and for all, checks every byte that arrives and the counters
+    several phases in flight, waits for some and for all, checks every byte that arrives and the counters
     of bytes. The transport is closed at the end.
 
     Args:
@@ -34,7 +38,9 @@ def check_transport(transport: Transport) -> None:
     for size in SIZES:
         sent += _both_ways(transport, size)
     sent += _around(transport) + _one_way(transport) + _in_flight(transport)
-    sent += _named(transport) + _little_by_little(transport)
+    sent += _named(transport) + _little_by_little(transport) + _on_time(transport)
+    transport.configure(View.of(complete(transport.size)))
+    sent += _both_ways(transport, 100)
     assert transport.wait(transport.start(Phase({}, {}), "nothing")) == {}, (
         "an empty phase brings no messages"
     )
@@ -59,7 +65,7 @@ def _check(inbox: Inbox, me: int, sizes: dict[int, int], salt: int = 0) -> None:
 
 
 def _both_ways(transport: Transport, size: int) -> int:
-    """Exchange with everyone, each direction of another length."""
+    """Exchange with all others, messages of different lengths."""
     me, others = transport.rank, [j for j in range(transport.size) if j != transport.rank]
     outbox = {j: _message(me, j, size + me) for j in others}
     sizes = {j: size + j for j in others}
@@ -68,7 +74,7 @@ def _both_ways(transport: Transport, size: int) -> int:
 
 
 def _around(transport: Transport) -> int:
-    """Send to the right and hear the left, which are not the same worker."""
+    """Send to the right and receive from the left, which are not the same worker."""
     me, n = transport.rank, transport.size
     if n < 3:
         return 0
@@ -81,7 +87,7 @@ def _around(transport: Transport) -> int:
 
 
 def _one_way(transport: Transport) -> int:
-    """Worker 0 sends to all and hears nobody."""
+    """Worker 0 sends to all and receives nothing."""
     me, others = transport.rank, range(1, transport.size)
     if me == 0:
         outbox = {j: _message(0, j, 900) for j in others}
@@ -92,7 +98,7 @@ def _one_way(transport: Transport) -> int:
 
 
 def _in_flight(transport: Transport) -> int:
-    """Begin several phases before the first is waited for; they must not be confused."""
+    """Begin several phases before waiting for the first; they must not be confused."""
     me, others = transport.rank, [j for j in range(transport.size) if j != transport.rank]
     sizes = dict.fromkeys(others, 2000)
     tickets = [
@@ -127,3 +133,14 @@ def _little_by_little(transport: Transport) -> int:
     _check(transport.wait(ticket), me, sizes)
     assert transport.poll(ticket), "poll says no after all has arrived"
     return 3000 * len(others)
+
+
+def _on_time(transport: Transport) -> int:
+    """Do not wait at all, which may bring nothing; and lose nothing by it."""
+    me, others = transport.rank, [j for j in range(transport.size) if j != transport.rank]
+    sizes = dict.fromkeys(others, 4000)
+    ticket = transport.start(Phase.of({j: _message(me, j, 4000) for j in others}, sizes), "on time")
+    some = transport.wait(ticket, until=time.monotonic())
+    _check(some, me, {j: sizes[j] for j in some})
+    _check(transport.wait(ticket), me, sizes)
+    return 4000 * len(others)

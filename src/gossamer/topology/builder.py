@@ -27,7 +27,7 @@ class Builder:
 
     @property
     def takes_rest(self) -> bool:
-        """Whether an option is all the rest of a text: a path, with colons and an @ of its own."""
+        """Whether an option is all the rest of a text, such as a path, which may hold colons and an @."""
         return any(option.rest for option in self.options.values())
 
 

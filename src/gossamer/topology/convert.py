@@ -26,7 +26,7 @@ def from_edges(
     *,
     partial: bool = False,
 ) -> Topology:
-    """Build a graph from pairs (i, j), or from triples (i, j, weight) where own weights are the rest.
+    """Build a graph from pairs (i, j), or from triples (i, j, weight); own weights are what is left of 1.
 
     Without `weights`, triples keep their numbers and pairs get Metropolis weights; without `n`,
     the largest worker that occurs is the last one. `partial` allows it to be disconnected, as
@@ -59,7 +59,7 @@ def from_networkx(graph: nx.Graph, weights: Weights = "metropolis") -> Topology:
 
 
 def from_file(path: str | PathLike[str], n: int | None = None, weights: Weights | None = None) -> Topology:
-    """Read a text file of one edge a line, `i j` or `i j weight`; `#` starts a comment.
+    """Read a text file of one edge per line, `i j` or `i j weight`; `#` starts a comment.
 
     Without `weights`, the numbers in the file are used, or Metropolis weights if it has none.
     """
@@ -70,7 +70,7 @@ def from_file(path: str | PathLike[str], n: int | None = None, weights: Weights 
 
 
 def file(n: int, path: FilePath = "", weights: Weights | None = None) -> Topology:
-    """Read the edges from a file, one a line."""
+    """Read the edges from a file, one per line."""
     if not path:
         raise ValueError("file needs a path: write file:PATH")
     return from_file(path, n, weights)
@@ -90,7 +90,7 @@ def _read(path: Path) -> Iterator[_Row]:
 
 
 def _graph(rows: Iterable[_Row], n: int | None) -> nx.Graph:
-    """Collect edges into a graph on 0 to n-1; the attribute "weight" is there if they carry one."""
+    """Collect edges into a graph on 0 to n-1; it has the attribute "weight" if they carry one."""
     graph = nx.Graph()
     if n is not None:
         graph.add_nodes_from(range(worker_count(n)))
@@ -130,7 +130,7 @@ def _check_row(where: str, row: Sequence[float], n: int | None) -> None:
         raise ValueError(f"{where}: ({i}, {j}) leaves the workers 0 to {n - 1}; raise n or renumber")
     if i == j:
         raise ValueError(
-            f"{where}: ({i}, {j}) joins a worker to itself; drop it, own weights are the rest to 1"
+            f"{where}: ({i}, {j}) joins a worker to itself; drop it, own weights are what is left of 1"
         )
     if any(not math.isfinite(number) or number < 0 for number in weight):
         raise ValueError(f"{where}: the weight {weight[0]} must be finite and not negative")

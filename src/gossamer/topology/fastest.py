@@ -23,14 +23,14 @@ Vector = npt.NDArray[np.float64]
 
 _ACCURACY = 1e-7  # of s, and so of the gap
 _GROWTH = 20.0  # of t, from one point of the path to the next
-_NEAR = 0.1  # squared Newton decrement at which a point is near enough to the path to go on
+_NEAR = 0.1  # squared Newton decrement at which a point is near enough to the path to continue
 _CENTRED = 1e-4  # the same, to stop at the end
 _NEGLIGIBLE = 1e-5  # a weight not worth a message in every round
 _GRID = 2.0**24  # final weights are multiples of 1/_GRID
 
 
 def fastest(links: Links) -> Matrix:
-    """Weigh the edges so that max(lambda2, -lambda_n) is least; an edge may get nothing."""
+    """Weigh the edges so that max(lambda2, -lambda_n) is least; an edge may get weight 0."""
     heads, tails = np.nonzero(np.triu(links))
     degrees = links.sum(axis=1)
     program = _Program(len(links), heads, tails)
@@ -65,7 +65,7 @@ class _Program:
             t = min(t * _GROWTH, t_end)
 
     def own(self, w: Vector) -> Vector:
-        """Return what each worker keeps for itself."""
+        """Return each worker's own weight."""
         ends = np.concatenate((self.heads, self.tails))
         return np.asarray(1.0 - np.bincount(ends, np.concatenate((w, w)), self.n))
 

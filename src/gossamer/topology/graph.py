@@ -27,7 +27,7 @@ class Topology:
     """A constant mixing matrix: row i holds how worker i weighs what it receives.
 
     W is doubly stochastic, and symmetric unless `directed`. A disconnected graph is refused,
-    unless it is `partial`: one round of a schedule, which need not reach everybody by itself.
+    unless it is `partial`: one round of a schedule, which need not connect all workers.
     """
 
     name: str
@@ -64,12 +64,12 @@ class Topology:
 
     @property
     def degrees(self) -> tuple[int, ...]:
-        """How many others each worker hears."""
+        """How many others each worker receives from."""
         return tuple(int(degree) for degree in self._links.sum(axis=1))
 
     @property
     def diameter(self) -> int:
-        """The most rounds that news needs from one worker to another."""
+        """The most rounds that information needs from one worker to another."""
         if self.partial:
             check_connected(self._links, f"{self.name} has no diameter: it")
         kind = nx.DiGraph if self.directed else nx.Graph
@@ -81,16 +81,16 @@ class Topology:
         return spectrum_of(self.W, directed=self.directed)
 
     def weights(self, rank: int, round: int = 0) -> dict[int, float]:  # noqa: A002
-        """How `rank` weighs itself and whom it hears, in rank order; itself even with weight 0."""
+        """How `rank` weighs itself and its senders, in rank order; itself even with weight 0."""
         row = self.W[self._checked(rank)]
         return {int(j): float(row[j]) for j in np.union1d(np.flatnonzero(row > 0), rank)}
 
     def senders(self, rank: int, round: int = 0) -> tuple[int, ...]:  # noqa: A002
-        """Whom `rank` hears, in rank order, without itself."""
+        """Return the workers that `rank` receives from, in rank order, without itself."""
         return tuple(int(j) for j in np.flatnonzero(self._links[self._checked(rank)]))
 
     def receivers(self, rank: int, round: int = 0) -> tuple[int, ...]:  # noqa: A002
-        """Who hears `rank`, in rank order, without itself."""
+        """Return the workers that `rank` sends to, in rank order, without itself."""
         return tuple(int(j) for j in np.flatnonzero(self._links[:, self._checked(rank)]))
 
     def at(self, round: int) -> Topology:  # noqa: A002
@@ -113,7 +113,7 @@ class Topology:
 
 
 def links_of(W: Matrix) -> Links:
-    """Tell who hears whom: the positive entries of W off the diagonal."""
+    """Return who receives from whom: the positive entries of W off the diagonal."""
     links = W > 0
     np.fill_diagonal(links, val=False)
     return links
@@ -142,7 +142,7 @@ def _listed(items: Iterable[object], most: int) -> str:
 def _check_entries(W: Matrix) -> None:
     if W.ndim != 2 or W.shape[0] != W.shape[1] or not W.size:
         shape = "x".join(map(str, W.shape)) or "a single number"
-        raise ValueError(f"W is {shape}: a mixing matrix needs one row and one column a worker")
+        raise ValueError(f"W is {shape}: a mixing matrix needs one row and one column per worker")
     wrong = np.argwhere(~(np.isfinite(W) & (W >= 0)))
     if len(wrong):
         i, j = wrong[0]

@@ -24,8 +24,8 @@ class Schedule:
     """A graph for every round.
 
     `draw` is a pure function of the round (of round mod period, if there is a period), so that
-    all workers see the same graphs without talking. A single round may leave workers alone;
-    the union over a period may not.
+    all workers see the same graphs without communication. A single round may leave workers without
+    neighbours; the union over a period may not.
     """
 
     name: str
@@ -55,22 +55,22 @@ class Schedule:
         return self.draw(round if self.period is None else round % self.period)
 
     def weights(self, rank: int, round: int) -> dict[int, float]:  # noqa: A002
-        """How `rank` weighs itself and whom it hears in this round, in rank order."""
+        """How `rank` weighs itself and its senders in this round, in rank order."""
         return self.at(round).weights(rank)
 
     def senders(self, rank: int, round: int) -> tuple[int, ...]:  # noqa: A002
-        """Whom `rank` hears in this round, in rank order, without itself."""
+        """Return the workers that `rank` receives from in this round, in rank order, without itself."""
         return self.at(round).senders(rank)
 
     def receivers(self, rank: int, round: int) -> tuple[int, ...]:  # noqa: A002
-        """Who hears `rank` in this round, in rank order, without itself."""
+        """Return the workers that `rank` sends to in this round, in rank order, without itself."""
         return self.at(round).receivers(rank)
 
     def fingerprint(self) -> str:
         """Identify the matrices, whatever their name, so that workers can compare theirs.
 
         The graphs themselves are hashed, not the seed: workers whose libraries draw differently
-        from one seed must be found out.
+        from one seed must be detected.
         """
         rounds = [self.at(k).fingerprint() for k in range(self.period or _COMPARED)]
         return hashlib.sha256(f"{self.period} {self.directed} {rounds}".encode()).hexdigest()[:16]
@@ -94,7 +94,7 @@ def one_peer_exponential(n: int) -> Schedule:
 
 
 def random_matching(n: int, seed: int = 0) -> Schedule:
-    """Pair the workers at random in each round; pairs average, and of an odd number one rests.
+    """Pair the workers at random in each round; pairs average, and with an odd number one has no partner.
 
     Randomized gossip (Boyd, Ghosh, Prabhakar, Shah 2006) with all pairs at once.
     """
@@ -116,23 +116,23 @@ def cycle(topologies: Sequence[Topology]) -> Schedule:
     )
 
 
-@lru_cache(maxsize=8)  # each round is asked for by every worker of a simulation
+@lru_cache(maxsize=8)  # every worker of a simulation asks for each round
 def _matching(n: int, seed: int, round_: int) -> Topology:
     # random() is the one method whose numbers Python promises never to change: no shuffle here.
     rng = random.Random(f"{seed} {round_}")  # noqa: S311 - repeatable on purpose
     keys = [rng.random() for _ in range(n)]
     order = sorted(range(n), key=keys.__getitem__)
     W = np.eye(n)
-    for i, j in zip(order[::2], order[1::2], strict=False):  # of an odd number the last stays alone
+    for i, j in zip(order[::2], order[1::2], strict=False):  # the last of an odd number has no partner
         W[[i, i, j, j], [i, j, i, j]] = 0.5
     return Topology(f"random-matching round {round_}", W, partial=True)
 
 
 def rounds_to_reach_all(topology: Topology | Schedule, rank: int, start: int) -> int:
-    """Return in how many rounds from `start` on word of one worker gets to all others, each round one hop."""
-    heard, most = {rank}, 100 * topology.n
+    """Return how many rounds from `start` on information of one worker needs to all others, one hop each."""
+    reached, most = {rank}, 100 * topology.n
     for k in range(most):
-        if len(heard) == topology.n:
+        if len(reached) == topology.n:
             return k
-        heard |= {j for i in heard for j in topology.receivers(i, start + k)}
-    return most  # a schedule that leaves somebody out for so long
+        reached |= {j for i in reached for j in topology.receivers(i, start + k)}
+    return most  # a schedule that leaves a worker out for so long

@@ -19,11 +19,11 @@ Function = TypeVar("Function", bound=Callable[..., Topology | Schedule])
 
 
 def register(function: Function) -> Function:
-    """Let a graph be named in this process as its function is, with - for _; can decorate a function.
+    """Register a graph in this process under its function's name, with - for _; can decorate a function.
 
     Its parameters are n, then options that may follow the name after colons, then seed and weights if it
-    takes them. A package that others install has entry points of the group gossamer.topologies in place of
-    it: those are also known to the command line and to its worker processes.
+    takes them. An installed package has entry points of the group gossamer.topologies instead: the command
+    line and its worker processes know those too.
     """
     NAMES.add(function)
     return function
@@ -72,5 +72,5 @@ def _split_weights(spec: str) -> tuple[str, str | None]:
     builder = NAMES.get(spelt(name)) if colon else None
     path = builder is not None and builder.takes_rest
     if not at or (path and weights.replace("-", "_") not in RULE_NAMES):
-        return spec, None  # a path may contain an @ of its own
+        return spec, None  # a path may contain an @
     return text, rule_name(weights)

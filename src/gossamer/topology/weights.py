@@ -31,7 +31,7 @@ def metropolis(links: Links) -> Matrix:
 def max_degree(links: Links) -> Matrix:
     """1/(largest degree + 1) on every edge.
 
-    Boyd, Diaconis, Xiao 2004, but for the + 1, which leaves every worker a weight of its own.
+    Boyd, Diaconis, Xiao 2004, but for the + 1, which leaves every worker a positive own weight.
     """
     return np.asarray(links / (1.0 + links.sum(axis=1).max()))
 

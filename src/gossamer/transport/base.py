@@ -1,4 +1,4 @@
-"""What a transport does: carry messages between workers, on time or with a named culprit."""
+"""What a transport does: carry messages between workers, or raise an error that names the peer in time."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from gossamer.rounds.view import View
 
 @dataclass(eq=False)
 class Ticket:
-    """A phase under way."""
+    """A phase in flight."""
 
     phase: Phase
     name: str
     began: float  # by time.monotonic()
     sent: Counter[int]  # bytes by peer
-    own: Any = None  # what the transport itself must know of it
+    own: Any = None  # what `begin` returned
     arrived: dict[int, Tensor] = field(default_factory=dict)
 
 
 class Transport(ABC):
     """A worker's end of the network.
 
-    `start` begins a phase and returns at once; `wait` ends it. Several phases may be under way and
-    be waited for in any order; two workers' messages meet in the order in which they were started.
+    `start` begins a phase and returns at once; `wait` ends it. Several phases may be in flight and
+    be waited for in any order; two workers' messages are matched in the order in which they were started.
 
-    A transport of one's own has `begin` and `collect`, which deal with bytes; all else is done here.
+    A subclass implements `begin` and `collect`, which deal with bytes; all else is done here.
     """
 
     def __init__(self, rank: int, size: int, deadline: float) -> None:
@@ -46,7 +46,7 @@ class Transport(ABC):
 
     @final
     def start(self, phase: Phase, name: str) -> Ticket:
-        """Begin to send and receive; return a ticket for `wait`. Here messages become bytes on the host."""
+        """Begin to send and receive; return a ticket for `wait`. Messages become bytes on the host here."""
         outbox = phase.outbox()
         ticket = Ticket(phase, name, time.monotonic(), Counter({j: m.numel() for j, m in outbox.items()}))
         ticket.own = self.begin(outbox, phase.sizes(), ticket)
@@ -57,8 +57,8 @@ class Transport(ABC):
     def wait(self, ticket: Ticket, need: int | None = None, until: float | None = None) -> Inbox:
         """Return the inbox, in the order of ids; raise PeerTimeout or PeerLost with the peer's name.
 
-        With `need` or `until` it may lack messages: it is returned when so many are there, or at that
-        time by time.monotonic(). Waiting again for the same ticket gets the others as well.
+        With `need` or `until` it may lack messages: it is returned when so many have arrived, or at that
+        time by time.monotonic(). Waiting again for the same ticket returns the others as well.
         """
         start = time.monotonic()
         arrived = self.collect(ticket, need, until)
@@ -74,7 +74,7 @@ class Transport(ABC):
         return len(self.wait(ticket, until=time.monotonic())) == len(ticket.phase.expect)
 
     def configure(self, view: View) -> None:
-        """Learn who takes part from now on, between two rounds. Others are not talked to any more."""
+        """Learn, between two rounds, who takes part from now on."""
         unknown = [j for j in view.members if not 0 <= j < self.size]
         if unknown:
             raise ValueError(f"workers {unknown} are not in this group of {self.size}, which cannot grow")
@@ -89,10 +89,10 @@ class Transport(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Leave. Idempotent."""
+        """Disconnect. Idempotent."""
 
-    def fail(self, reason: str) -> None:  # noqa: B027 - not every transport has a way
-        """Leave word for the others of why this worker goes no further; an empty one takes it back."""
+    def fail(self, reason: str) -> None:  # noqa: B027 - not every transport can
+        """Report to the others why this worker stops; an empty reason withdraws the report."""
 
 
 class Alone(Transport):

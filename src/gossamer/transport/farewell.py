@@ -1,4 +1,4 @@
-"""What a worker that goes no further leaves behind: word of why, and a short message on Ctrl-C."""
+"""How a worker that stops reports its reason to the others, and prints one line on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:  # some builds of torch have no distributed part
     from torch._C._distributed_c10d import Store
 
 KEY = "first failure"
-LONGEST = 1000  # characters
-PATIENCE = 2.0  # seconds for the store, whose host may be what was lost
-MOMENT = 1.0  # seconds in which word of a broken connection's reason comes: a timeout breaks it first
+LONGEST = 1000  # characters of a report
+PATIENCE = 2.0  # seconds to wait for the store, whose host may be the worker that was lost
+MOMENT = 1.0  # seconds to wait for the report of a peer that timed out: first its connections break
 
 
 class Farewell:
@@ -30,7 +30,7 @@ class Farewell:
         self.left = False  # whether this worker has failed
 
     def start(self) -> None:
-        """Begin anew with all workers: word of failures from before is about something else."""
+        """Begin anew with all workers: reports of earlier failures no longer count."""
         self.starts += 1
         self.left = False
 
@@ -39,7 +39,7 @@ class Farewell:
         return f"{KEY} {self.starts}"
 
     def leave(self, reason: str) -> None:
-        """Tell the others why this worker goes no further. Only the first word of all workers counts."""
+        """Report why this worker stops. Only the first report of all workers is kept."""
         self.left = True
         text = f"worker {self.rank} with {reason}"[:LONGEST]
         within(PATIENCE, lambda: self._store.compare_set(self._key, "", text))
@@ -50,7 +50,7 @@ class Farewell:
         within(PATIENCE, lambda: self._store.delete_key(self._key))
 
     def first(self, wait: float = 0.0) -> str:
-        """Return what the worker that failed first has said; nothing if nobody did in time, or could."""
+        """Return the report of the worker that failed first; "" if none came in time."""
         found: list[str] = []
 
         def read() -> None:
@@ -65,15 +65,15 @@ class Farewell:
         return found[0] if found else ""
 
     def at_exit(self) -> None:
-        """See to it that word is left of whatever ends this process, and briefly on Ctrl-C."""
+        """Make sure that the exception that ends this process is reported, and Ctrl-C in one line."""
         if self in _AT_EXIT:
             return
-        atexit.register(self._leave_word_of_the_last_exception)
+        atexit.register(self._report_last_exception)
         if not _AT_EXIT:
             _be_brief_on_interrupt()
         _AT_EXIT.append(self)
 
-    def _leave_word_of_the_last_exception(self) -> None:
+    def _report_last_exception(self) -> None:
         if not self.left and hasattr(sys, "last_value"):
             self.leave(f"{type(sys.last_value).__name__}: {sys.last_value}")
 
@@ -84,8 +84,8 @@ _AT_EXIT: list[Farewell] = []  # of this process, one for every group of workers
 def _be_brief_on_interrupt() -> None:
     """End this process with one line, at once, when Ctrl-C has ended the script.
 
-    All workers are interrupted together, and a traceback of each says nothing. What is left to do at exit
-    is done; only torch's own clean-up, which takes seconds, is left out.
+    All workers are interrupted together, and their tracebacks are of no use. Exit handlers still run; only
+    torch's own clean-up, which takes seconds, is skipped.
     """
     previous = sys.excepthook
 
@@ -109,7 +109,7 @@ def _be_brief_on_interrupt() -> None:
 
 
 def within(seconds: float, action: Callable[[], object]) -> None:
-    """Do something that may fail or hang, and do not wait for it for long."""
+    """Run an action that may fail or hang, and wait for it no longer than this."""
 
     def attempt() -> None:
         with suppress(RuntimeError):  # the store is gone

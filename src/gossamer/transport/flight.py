@@ -15,17 +15,17 @@ from gossamer.transport.base import Transport
 
 
 class Stamps(Protocol):
-    """What workers tell each other by the way: a small number in the messages of a round's first phase."""
+    """A small number that workers add to the messages of a round's first phase (see RoundStamps)."""
 
     def write(self) -> int:
-        """Return what this worker has to tell."""
+        """Return this worker's number."""
 
     def read(self, peer: int, stamp: int) -> None:
-        """Hear what a neighbour told; may raise."""
+        """Take a neighbour's number; may raise."""
 
 
 class Flight:
-    """A round under way: begun on construction, ended by `finish`. In between, messages fly."""
+    """A round in flight: begun on construction, ended by `finish`. In between, messages travel."""
 
     def __init__(self, r: Round, transport: Transport, name: str, stamps: Stamps | None = None) -> None:
         self._round, self._transport, self._name, self._stamps = r, transport, name, stamps
@@ -41,20 +41,20 @@ class Flight:
                 {peer: _stamp_of(messages) for peer, messages in inbox.items()} if self._phase == 1 else {}
             )
             self._under_way = self._begin_phase(advance(self._round, inbox))
-            if self._stamps is not None:  # only now: the round has found the messages to be sound
+            if self._stamps is not None:  # only now, when the round has checked the messages
                 for peer, value in stamps.items():
                     self._stamps.read(peer, value)
         return self.sent
 
     def abandon(self) -> None:
-        """Receive what is under way and drop the round: what it has not done, it never does."""
+        """Receive the messages in flight and drop the round without finishing it."""
         if self._under_way:
             self._transport.wait(self._ticket)
         self._round.close()
         self._under_way = False
 
     def _begin_phase(self, phase: Phase | None) -> bool:
-        """Start a phase, unless the round is over; return whether one is under way."""
+        """Start a phase, unless the round is over; return whether one is in flight."""
         if phase is None:
             return False
         self._phase += 1

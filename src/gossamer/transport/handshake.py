@@ -12,7 +12,7 @@ from gossamer.rounds.collectives import broadcast, first_error, text_as_tensor, 
 from gossamer.transport.base import Transport
 from gossamer.transport.flight import run
 
-LONGEST = 150  # characters of a field; three of them fit into a complaint however they are escaped
+LONGEST = 150  # characters of a field, so that three fit into an error text however they are escaped
 
 
 def agree(transport: Transport, settings: Mapping[str, str], name: str = "handshake") -> None:

@@ -1,8 +1,8 @@
 """A gloo group of Gossamer's own, beside a process group that belongs to the user.
 
-It is made of the same workers and needs nothing of the user's group but its ranks and torch's store. It
-is not one of torch's named groups, so that nobody else can take part in it: torch numbers those by how
-many a process has, and members that know different numbers of groups would wait for each other for ever.
+It has the same workers and needs nothing of the user's group but its ranks and torch's store. It is not one
+of torch's registered groups: torch numbers those by how many a process has made, and members that have made
+different numbers of groups would wait for each other for ever.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ START_UP = timedelta(seconds=300)  # eight cold interpreters on a busy machine t
 
 @dataclass(eq=False)
 class OwnGroup:
-    """Connections between the workers of a group, and a store for words that need none."""
+    """Connections between the workers of a group, and a store for reports when these are broken."""
 
     rank: int
     size: int
@@ -50,22 +50,20 @@ class OwnGroup:
         return work
 
 
-# One for every group of the user's, however often it is asked for: connections, threads and the time to
-# meet are spent once. It goes when the user's group does.
+# One per group of the user, so that connections and threads are made once. It is dropped with that group.
 _OWN: WeakKeyDictionary[dist.ProcessGroup, OwnGroup] = WeakKeyDictionary()
-_MADE: Counter[str] = (
-    Counter()
-)  # by the name of the user's group, so that the store's keys are never used twice
+# How many were made, by the name of the user's group, so that the store's keys are never used twice.
+_MADE: Counter[str] = Counter()
 
 
 def own_group(group: dist.ProcessGroup | None = None) -> OwnGroup:
     """Return the group of our own for the given or the default group; all its workers call this together.
 
     One that failed is replaced by a new one. Raises a ValueError on a process that is not in the group,
-    and a PeerTimeout with the name of a worker that does not come.
+    and a PeerTimeout that names a worker that did not call it.
     """
     if not dist.is_gloo_available():
-        raise ValueError("this torch has no gloo, over which workers talk; take a wheel from pytorch.org")
+        raise ValueError("workers need gloo, which this torch lacks; install a wheel from pytorch.org")
     rank = dist.get_rank(group)
     if rank < 0:
         raise ValueError("this process is not in the process group; call it on the group's members only")

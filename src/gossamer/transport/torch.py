@@ -1,7 +1,7 @@
 """torch.distributed as a transport.
 
-Messages are bytes in host memory and travel over gloo, whatever the user's process group speaks: NCCL
-has no tags that keep rounds apart, no deadline that leaves the process alive, and no name for the peer
+Messages are bytes in host memory and travel over gloo, whatever the user's process group uses: NCCL
+has no tags that keep rounds apart, no deadline that leaves the process alive, and does not name the peer
 that failed.
 """
 
@@ -42,45 +42,45 @@ class _UnderWay:
     watch: _Watch | None = None
 
 
-# What is under way lives on even if nobody waits for it any more, as when an overlapping optimizer is
-# dropped: gloo never reads again from a peer whose message was for a buffer that is gone.
+# Keeps transfers alive even if nobody waits for them any more, as when an optimizer with overlap is
+# dropped: gloo never reads again from a peer whose message was for a buffer that was freed.
 _UNDER_WAY: set[_UnderWay] = set()
 
 
 def _ignore(peer: int) -> None:
-    """Nobody asks which message has arrived."""
+    """Do nothing when a peer's message has arrived."""
 
 
 class _Watch:
-    """A thread that waits for a phase, so that others may ask how far it is."""
+    """A thread that waits for a phase, so that the main thread can ask what has arrived."""
 
     def __init__(self, peers: Iterable[int], wait: Callable[..., None]) -> None:
-        self._peers, self._there = set(peers), set[int]()
+        self._peers, self._done = set(peers), set[int]()
         self._news = threading.Condition()
         self._error: BaseException | None = None
         threading.Thread(target=self._run, args=(wait,), daemon=True, name="gossamer-wait").start()
 
     def arrived(self, need: int | None, until: float | None) -> list[int]:
-        """Return whose messages are there, when there are enough, all, or it is time."""
+        """Return whose messages have arrived, as soon as `need` have, or at `until`."""
         enough = len(self._peers) if need is None else min(need, len(self._peers))
         with self._news:
             left = None if until is None else max(until - time.monotonic(), 0.0)
-            self._news.wait_for(lambda: self._error is not None or len(self._there) >= enough, left)
-            if self._error is not None and len(self._there) < enough:
+            self._news.wait_for(lambda: self._error is not None or len(self._done) >= enough, left)
+            if self._error is not None and len(self._done) < enough:
                 raise self._error
-            return sorted(self._there)
+            return sorted(self._done)
 
     def _run(self, wait: Callable[..., None]) -> None:
         try:
             wait(arrived=self._add)
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised by `arrived`
             with self._news:
                 self._error = error
                 self._news.notify_all()
 
     def _add(self, peer: int) -> None:
         with self._news:
-            self._there |= {peer} & self._peers
+            self._done |= {peer} & self._peers
             self._news.notify_all()
 
 
@@ -94,7 +94,7 @@ class TorchTransport(Transport):
     Receives are posted before sends: gloo announces a ready receive in the same queue as bulk
     data, and with sends first the two directions of an edge run one after the other. A message
     longer than its buffer would abort the process, so lengths are always those of `Phase.expect`.
-    After a timeout gloo closes every connection of the group: the run cannot go on in it.
+    After a timeout gloo closes every connection of the group: the run cannot continue in it.
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None, deadline: float = 300.0) -> None:
@@ -126,8 +126,8 @@ class TorchTransport(Transport):
     def collect(self, ticket: Ticket, need: int | None, until: float | None) -> Mapping[int, Tensor]:
         """Wait for receives and sends until the deadline, counted from now.
 
-        gloo cannot be asked what has arrived, and whoever stops waiting for it loses all connections:
-        less than everything is waited for by a thread.
+        gloo cannot be asked what has arrived, and closes all connections if a wait ends early. So a thread
+        waits for everything where the caller asks for less.
         """
         own: _UnderWay = ticket.own
         if own.watch is None and need is None and until is None:
@@ -152,10 +152,10 @@ class TorchTransport(Transport):
         _UNDER_WAY.discard(own)
 
     def close(self) -> None:
-        """Nothing to do: other transports may share the connections, which go with the process group."""
+        """Nothing to do: other transports may share the connections, which close with the process group."""
 
     def fail(self, reason: str) -> None:
-        """Leave word for the others in the store of the process group; an empty one takes it back."""
+        """Report a failure in the store of the process group; an empty reason withdraws the report."""
         if reason:
             self.farewell.leave(reason)
         else:
@@ -189,11 +189,11 @@ _AT_EXIT: list[object] = []
 
 
 def _end_threads_of_gloo() -> None:
-    """Leave the user's process group before Python ends, if all went well and nobody has left it.
+    """Destroy the user's process group before Python ends, if all went well and the user has not.
 
-    A thread of gloo may still hold the tensors of the user's last collective. If it gives them back while
-    Python ends, torch aborts the process ("terminate called without an active exception"): frameworks
-    that leave the group open then fail after all is done, often on a busy machine.
+    A thread of gloo may still hold the tensors of the user's last collective. If it frees them while Python
+    shuts down, torch aborts the process ("terminate called without an active exception"): frameworks that
+    leave the group open then fail after all is done, often on a busy machine.
     """
     if dist.is_initialized() and "gloo" in str(dist.get_backend()) and not hasattr(sys, "last_value"):
         farewell.within(GOODBYE, dist.destroy_process_group)
@@ -202,18 +202,18 @@ def _end_threads_of_gloo() -> None:
 def _leave(transport: TorchTransport) -> None:
     """Leave the group that `connect` made.
 
-    A peer that exits right after its last send can break the receiver, so workers say goodbye to
-    those they have talked to. One that failed does not, and nobody waits long for an answer: the
-    others may still be busy, or wait for a message that will never come.
+    A peer that exits right after its last send can break the receiver, so workers exchange one more byte
+    with all their peers. A worker that failed does not, and nobody waits long for an answer: the others
+    may still be busy, or wait for a message that will never come.
     """
     if not dist.is_initialized():
         return
     if not transport.farewell.left and not hasattr(sys, "last_value"):
         peers = sorted({*transport.sent, *transport.received})
-        word = torch.zeros(1, dtype=torch.uint8)
+        byte = torch.zeros(1, dtype=torch.uint8)
         transport.deadline = GOODBYE
         try:
-            goodbye = Phase.of(dict.fromkeys(peers, word), dict.fromkeys(peers, 1))
+            goodbye = Phase.of(dict.fromkeys(peers, byte), dict.fromkeys(peers, 1))
             transport.wait(transport.start(goodbye, "goodbye"))
         except PeerError:
             return  # they are gone or busy; the sockets close with this process
@@ -221,6 +221,6 @@ def _leave(transport: TorchTransport) -> None:
 
 
 def _lost(error: RuntimeError) -> str:
-    """Return the backend's own word, without the place in its source and its advice."""
-    word = re.sub(r"^\[[^]]*\]\s*", "", str(error).strip()).split(". ")[0][:200]
-    return f"was lost ({word or type(error).__name__})"
+    """Return the backend's message, without its source line and advice."""
+    text = re.sub(r"^\[[^]]*\]\s*", "", str(error).strip()).split(". ")[0][:200]
+    return f"was lost ({text or type(error).__name__})"

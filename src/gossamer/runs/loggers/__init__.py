@@ -1,1 +1,1 @@
-"""Who is told how a run goes."""
+"""Where a run's metrics go besides its folder."""

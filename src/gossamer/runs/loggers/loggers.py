@@ -1,4 +1,4 @@
-"""Those who may watch a run: a progress line, TensorBoard, Weights & Biases, MLflow."""
+"""Loggers by name: a progress line, TensorBoard, Weights & Biases, MLflow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gossamer.tasks import Task
 
 
 class Scalars:
-    """Hands every number of a line, under its name, to somebody who keeps curves."""
+    """Passes every number of a line, under its name, to a service that keeps curves."""
 
     def __init__(self, write: Callable[[str, float, int], object], close: Callable[[], object]) -> None:
         self._write, self._close = write, close

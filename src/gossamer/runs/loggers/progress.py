@@ -1,4 +1,4 @@
-"""How a run is going, on a terminal or in a log."""
+"""A run's progress, on a terminal or in a log."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class _Console(Console):
     """A console that falls silent when nobody reads it any more, as in `gossamer train | head`."""
 
     def on_broken_pipe(self) -> None:
-        """Go on without a word: the run matters more."""
+        """Continue without output: the run matters more."""
         self.quiet = True
 
 
 class ProgressLine:
-    """One line that moves on a terminal; elsewhere one line an evaluation."""
+    """One line that moves on a terminal; elsewhere one line per evaluation."""
 
     def __init__(self, config: Config, task: Task, console: Console | None = None) -> None:
         self._console = console or _Console()

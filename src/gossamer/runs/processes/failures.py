@@ -1,4 +1,4 @@
-"""Which errors say enough by themselves, and which need their traceback."""
+"""Which errors need no traceback, and which do."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "p
 
 
 def is_explained(error: BaseException) -> bool:
-    """Tell a complaint of ours, or of the disk, from a mistake in somebody's code: that needs a traceback.
+    """Return whether an error is ours, or of the disk, and its message is enough.
 
-    What a library says counts as said by whoever called it. GOSSAMER_DEBUG=1 asks for all tracebacks.
+    A mistake in somebody's code needs a traceback. An error inside a library counts as its caller's.
+    GOSSAMER_DEBUG=1 asks for all tracebacks.
     """
     if os.environ.get("GOSSAMER_DEBUG"):
         return False
@@ -27,7 +28,7 @@ def is_explained(error: BaseException) -> bool:
 
 
 def message(error: BaseException) -> str:
-    """Return what an error says, in one line."""
+    """Return the message of an error, in one line."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
     return str(error)

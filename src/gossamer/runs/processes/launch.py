@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from gossamer._node.interrupts import SIGNALS
+from gossamer._processes import meeting_place, workers_environment
 from gossamer.errors import GossamerError
 from gossamer.lab.namespaces import NAMESPACES
 from gossamer.runs.folder import RunFolder
@@ -23,35 +23,35 @@ from gossamer.runs.training.summarize import mark_failed
 
 
 class WorkerFailed(GossamerError):  # noqa: N818 - the words say it
-    """A worker broke off; the text is its own, with its traceback where that helps."""
+    """A worker failed; the text is its own, with its traceback where that helps."""
 
 
 def launch(
     folder: RunFolder, *, resume: bool = False, at_step: int | None = None, loggers: tuple[str, ...] = ()
 ) -> str:
-    """Run the workers of a run whose folder is there; return how it ended.
+    """Run the workers of a run whose folder exists; return how it ended.
 
     Ctrl-C lets them save and stop, a second one ends them. If a worker fails, the others are
-    stopped and WorkerFailed tells what it said. If this process dies, so do they.
+    stopped and WorkerFailed holds its message. If this process dies, so do they.
     """
     Stop.clear(folder.path)
     folder.write_summary(replace(folder.summary(), status="running", error=None))
     arguments = ["--resume"] if resume else []
     arguments += ["--at-step", str(at_step)] if at_step is not None else []
     ours, theirs = os.pipe()
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the new process inherits it, until it listens
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # inherited by the new process until it handles them
     process = _start(folder, theirs, [*arguments, "--loggers", *loggers])
     interrupts = 0
 
-    def hear(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         nonlocal interrupts
         interrupts += 1
         process.send_signal(number)
         if interrupts == 1:
             os.write(2, b"\nStopping after the next steps, with a checkpoint; once more to stop at once.\n")
 
-    in_main = threading.current_thread() is threading.main_thread()  # only there are signals heard
-    before = {number: signal.signal(number, hear) for number in SIGNALS if in_main}
+    in_main = threading.current_thread() is threading.main_thread()  # only it can handle signals
+    before = {number: signal.signal(number, on_signal) for number in SIGNALS if in_main}
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     try:
         with os.fdopen(ours) as pipe:
@@ -83,25 +83,8 @@ def _environment(n: int) -> dict[str, str]:
     return {
         **os.environ,
         **(meeting_place() if NAMESPACES not in os.environ else {}),
-        "OMP_NUM_THREADS": "1",  # workers share the cores, get the simulation's bits, and are forked
-        "WORLD_SIZE": str(n),
-        "LOCAL_WORLD_SIZE": str(n),
+        **workers_environment(n),  # one thread: they are forked, and have the simulation's bits
     }
-
-
-def meeting_place() -> dict[str, str]:
-    """Return where workers of one machine meet."""
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    if "lo" in (name for _, name in socket.if_nameindex()):
-        meeting["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
-    return meeting
-
-
-def free_port() -> int:
-    """Return a port of this machine that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _outcome(folder: RunFolder, notes: list[dict[str, Any]], interrupts: int, code: int) -> str:
@@ -114,17 +97,17 @@ def _outcome(folder: RunFolder, notes: list[dict[str, Any]], interrupts: int, co
         text = f"the process that runs the workers has ended with code {code}"
         mark_failed(folder, "failed", text)
         raise WorkerFailed(text)
-    # The one that failed by itself tells more than those that lost it, or were ended for it.
+    # The worker that failed first explains more than those that lost it, or were ended because of it.
     first = min(notes, key=lambda note: (note.get("consequence", False), note.get("killed", False)))
     if first.get("diverged"):
         mark_failed(folder, "diverged", first["message"])
         return "diverged"
-    text = _told(folder.path, first)
+    text = _description(folder.path, first)
     mark_failed(folder, "failed", text)
     raise WorkerFailed(text)
 
 
-def _told(folder: Path, note: dict[str, Any]) -> str:
+def _description(folder: Path, note: dict[str, Any]) -> str:
     rank = note["rank"]
     if note.get("killed"):
         more = f"; see {folder / 'logs' / f'worker-{rank}.log'}" if rank else ""

@@ -29,7 +29,7 @@ def train_worker(
     command: str = "",
     transport: Transport | None = None,
 ) -> Summary:
-    """Train as one of the run's workers; return what came out."""
+    """Train as one of the run's workers; return the summary."""
     stop = Stop(folder.path, margin(config))
     with stop.listening():
         task = config.make_task()
@@ -40,11 +40,11 @@ def train_worker(
         if resume:
             loop.resume(at_step)
         known = description(loop, task, sampler, "measured", os.environ.get(LAB))
-        told: list[Logger] = []
+        made: list[Logger] = []
         if rank == 0:
             folder.write_summary(known)
-            told = make_loggers(loggers, folder.path, config, task)
-        status = loop.run(told, stop.at)
+            made = make_loggers(loggers, folder.path, config, task)
+        status = loop.run(made, stop.at)
         known = results(known, loop, status)
         if rank == 0:
             folder.write_summary(known)

@@ -1,7 +1,7 @@
 """The process from which a run's workers are forked: `python -m gossamer.runs.processes.zygote FOLDER ...`.
 
-It imports torch and reads the data once, for all of them. It ends them when one has failed, when it
-is told to, and when whoever has started it is gone; and they end when it is gone itself.
+It imports torch and reads the data once, for all of them. It ends them when one has failed, on a signal,
+and when the process that started it is gone; and they end when it is gone itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 import warnings
@@ -25,6 +24,7 @@ import torch
 from torch.nn import Parameter
 
 from gossamer._node.interrupts import SIGNALS
+from gossamer._processes import end_with_parent
 from gossamer.errors import Diverged, PeerError, TheoryWarning
 from gossamer.lab.namespaces import NAMESPACES, enter
 from gossamer.runs.config import Config
@@ -34,7 +34,7 @@ from gossamer.runs.processes.worker import train_worker
 from gossamer.tasks import TASKS
 
 GRACE = 5.0  # seconds for the others to notice that a worker has failed
-LONGEST = 30_000  # characters of a traceback
+MAX_TRACEBACK = 30_000  # characters
 
 
 @dataclass
@@ -43,7 +43,7 @@ class WorkerProcess:
 
     rank: int
     pid: int
-    notes: int  # the end of a pipe through which it tells what went wrong
+    notes: int  # the end of a pipe through which it reports what went wrong
     code: int | None = None
     ended: bool = False  # by us
 
@@ -54,7 +54,7 @@ class WorkerProcess:
             self.code = os.waitstatus_to_exitcode(status) if pid else None
 
     def note(self) -> dict[str, Any] | None:
-        """Return what it says went wrong, or what its end looked like; None if all went well."""
+        """Return its report of what went wrong, or how it ended; None if all went well."""
         with os.fdopen(self.notes, "rb") as pipe:
             text = pipe.read()
         if text:
@@ -68,18 +68,18 @@ class WorkerProcess:
 
 @dataclass
 class WorkerProcesses:
-    """The workers, and how often they were told to stop."""
+    """The workers, and how often they were asked to stop."""
 
     workers: list[WorkerProcess] = field(default_factory=list)
-    told: int = 0
+    stop_requests: int = 0
 
-    def hear(self, number: int, frame: FrameType | None) -> None:
-        """Pass a wish to stop on; a second one ends them at once."""
-        self.told += 1
-        self.send(number if self.told == 1 else signal.SIGKILL)
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Pass a request to stop on; a second one ends them at once."""
+        self.stop_requests += 1
+        self.send(number if self.stop_requests == 1 else signal.SIGKILL)
 
     def send(self, number: int) -> None:
-        """Send a signal to those that are there."""
+        """Send a signal to those that still run."""
         for worker in self.workers:
             if worker.code is None:
                 worker.ended = number == signal.SIGKILL
@@ -99,7 +99,7 @@ class WorkerProcesses:
 
 
 def main() -> None:
-    """Fork the workers, and write what they say went wrong to a pipe, as JSON lines."""
+    """Fork the workers, and write their reports of what went wrong to a pipe, as JSON lines."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--notes", type=int, required=True)
@@ -107,28 +107,28 @@ def main() -> None:
     parser.add_argument("--at-step", type=int)
     parser.add_argument("--loggers", nargs="*", default=[])
     given = parser.parse_args()
-    warnings.simplefilter("ignore", TheoryWarning)  # whoever has started this has been told
+    warnings.simplefilter("ignore", TheoryWarning)  # the parent process has shown it
     processes = WorkerProcesses()
     for number in SIGNALS:
-        signal.signal(number, processes.hear)
+        signal.signal(number, processes.on_signal)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     try:
         _warm_up(RunFolder(given.folder).config())
-    except Exception as error:  # noqa: BLE001 - whoever has started this shows it
-        _tell(given.notes, [failure(0, error)])
+    except Exception as error:  # noqa: BLE001 - the parent process shows it
+        _report(given.notes, [failure(0, error)])
         return
-    if processes.told:
+    if processes.stop_requests:
         return
     alive, _held = os.pipe()  # closes when this process ends, however it ends
     for rank in range(int(os.environ["WORLD_SIZE"])):
         processes.workers.append(_fork(rank, given, alive, _held))
-    threading.Thread(target=_end_with_parent, args=(processes,), daemon=True).start()
+    end_with_parent(lambda: processes.send(signal.SIGKILL))
     processes.wait()
-    _tell(given.notes, [note for worker in processes.workers if (note := worker.note())])
+    _report(given.notes, [note for worker in processes.workers if (note := worker.note())])
 
 
 def _warm_up(config: Config) -> None:
-    """Do once what every worker would do, as long as nothing but torch and we are at work.
+    """Do once what every worker would do, as far as it runs only torch's code and ours.
 
     A user's file is left to the workers: it may start threads, and forks of such processes hang.
     """
@@ -143,7 +143,7 @@ def failure(rank: int, error: BaseException) -> dict[str, Any]:
     return {
         "rank": rank,
         "message": message(error),
-        "traceback": "".join(traceback.format_exception(error))[-LONGEST:],
+        "traceback": "".join(traceback.format_exception(error))[-MAX_TRACEBACK:],
         "consequence": isinstance(error, PeerError),
         "diverged": isinstance(error, Diverged),
         "explained": is_explained(error),
@@ -154,7 +154,7 @@ def _fork(rank: int, given: argparse.Namespace, alive: int, held: int) -> Worker
     """Fork a worker and return it."""
     ours, theirs = os.pipe()
     sys.stdout.flush()
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the worker listens by itself
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the worker handles them itself
     pid = os.fork()
     if pid == 0:
         for fd in (ours, held, given.notes):
@@ -167,10 +167,10 @@ def _fork(rank: int, given: argparse.Namespace, alive: int, held: int) -> Worker
 
 
 def _work(rank: int, given: argparse.Namespace, notes: int) -> NoReturn:
-    """Be a worker, and end with it."""
+    """Train as a worker, and end this process."""
     if NAMESPACES in os.environ:
         enter(os.environ[NAMESPACES].split()[rank])
-    threading.Thread(target=_end_with_nursery, daemon=True).start()
+    end_with_parent()
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     folder = RunFolder(given.folder)
     if rank:
@@ -183,36 +183,25 @@ def _work(rank: int, given: argparse.Namespace, notes: int) -> NoReturn:
             folder, folder.config(), rank, resume=given.resume, at_step=given.at_step, loggers=loggers
         )
     except KeyboardInterrupt:
-        os._exit(130)  # the user wants it at once: no goodbyes
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whoever has started this shows it
-        _tell(notes, [failure(rank, error)])
+        os._exit(130)  # the user wants it at once
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the parent process shows it
+        _report(notes, [failure(rank, error)])
         os._exit(1)
     _leave()
 
 
 def _leave() -> NoReturn:
-    """End this process without taking torch apart, which takes a second for every worker."""
+    """End this process without torch's clean-up, which takes a second per worker."""
     atexit._run_exitfuncs()  # noqa: SLF001 - as multiprocessing ends the processes that it has forked
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-def _tell(pipe: int, notes: list[dict[str, Any]]) -> None:
+def _report(pipe: int, notes: list[dict[str, Any]]) -> None:
     """Write notes to a pipe, not to a file: the disk may be full."""
     with os.fdopen(pipe, "w") as file:
         file.writelines(json.dumps(note) + "\n" for note in notes)
-
-
-def _end_with_parent(processes: WorkerProcesses) -> None:
-    os.read(0, 1)  # returns when the other end is closed
-    processes.send(signal.SIGKILL)
-    os._exit(1)
-
-
-def _end_with_nursery() -> None:
-    os.read(0, 1)
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
     checkpoints/step-00000120/worker-3.json          everything else, and the checksum of both
 
 Each file is written under another name, flushed to the disk and renamed; the JSON comes last.
-So a checkpoint is there as soon as its JSON is, whole, and a half-written one is never taken.
+So a checkpoint exists, complete, as soon as its JSON does, and a half-written one is never loaded.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Checkpoints:
         self.folder = folder
 
     def steps(self, rank: int) -> list[int]:
-        """Return the steps of which this worker has a whole checkpoint, newest first."""
+        """Return the steps of which this worker has a complete checkpoint, newest first."""
         folders = self._folders().items()
         return sorted((step for step, at in folders if (at / f"worker-{rank}.json").is_file()), reverse=True)
 
     def save(self, step: int, rank: int, state: Any) -> None:  # noqa: ANN401 - a tree of tensors and numbers
-        """Write a worker's state, so that it is either there whole or not at all."""
+        """Write a worker's state, completely or not at all."""
         tensors: dict[str, Tensor] = {}
         skeleton = _take_tensors(state, "", tensors)
         path = self._path(step, rank)
@@ -75,13 +75,13 @@ class Checkpoints:
                 self._remove(folder, rank)
 
     def forget_after(self, step: int, rank: int) -> None:
-        """Remove this worker's checkpoints of later steps, whole or not: the run goes on from here."""
+        """Remove this worker's checkpoints of later steps, complete or not: the run resumes from here."""
         for later, folder in self._folders().items():
             if later > step:
                 self._remove(folder, rank)
 
     def _folders(self) -> dict[int, Path]:
-        """Return the folders of all steps; what somebody has put beside them is not ours."""
+        """Return the folders of all steps, and of nothing else that may lie beside them."""
         names = {path: re.fullmatch(rf"{STEP}(\d{{8,}})", path.name) for path in self.folder.glob(f"{STEP}*")}
         return {int(match[1]): path for path, match in names.items() if match}
 
@@ -89,7 +89,7 @@ class Checkpoints:
         return self.folder / f"{STEP}{step:08}" / f"worker-{rank}.json"
 
     def _remove(self, folder: Path, rank: int) -> None:
-        (folder / f"worker-{rank}.json").unlink(missing_ok=True)  # first: without it, the rest is nothing
+        (folder / f"worker-{rank}.json").unlink(missing_ok=True)  # first: without it the rest does not count
         for path in folder.glob(f"worker-{rank}.*"):
             path.unlink(missing_ok=True)
         try:

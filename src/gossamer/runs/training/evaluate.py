@@ -22,7 +22,7 @@ class Evaluation:
 
 
 def evaluate(here: LocalWorkers) -> Evaluation:
-    """Judge the local models and the average one. All workers call it together."""
+    """Evaluate the local models and the average one. All workers call it together."""
     before = _asked(here)
     local = [learner.evaluate() for learner in here.learners]
     rows = here.together.gather([list(metrics.values()) for metrics in local])
@@ -40,7 +40,7 @@ def evaluate(here: LocalWorkers) -> Evaluation:
 
 
 def average_model(here: LocalWorkers) -> tuple[list[list[Tensor]], list[list[Tensor]]]:
-    """Return what every worker here has, and the average over all workers in the same form."""
+    """Return every local worker's values, and the average over all workers in the same form."""
     own = [learner.read() for learner in here.learners]
     columns = [here.together.average(vectors) for vectors in zip(*own, strict=True)]
     return own, [list(vectors) for vectors in zip(*columns, strict=True)]

@@ -21,7 +21,7 @@ from gossamer.errors import Diverged
 from gossamer.runs.config import Config
 from gossamer.tasks import Sampler, Task
 
-HOPELESS = 1000.0  # times the first loss
+HOPELESS = 1000.0  # times the first loss: training has diverged
 
 
 class Learner:
@@ -77,7 +77,7 @@ class Learner:
 
     @contextmanager
     def with_values(self, vectors: list[Tensor]) -> Iterator[None]:
-        """Put other values of `read` into the model for a while."""
+        """Temporarily load vectors in the format of `read()` into the model."""
         own = self.read()
         self._write(vectors)
         try:
@@ -125,7 +125,7 @@ def seed_everything(seed: int) -> None:
     """Seed the global generators that a user's model or data may draw from."""
     if _has_accelerator():
         torch.manual_seed(seed)
-    else:  # the same for the CPU alone; the other one writes down a stack trace for every absent device
+    else:  # the same for the CPU alone; torch.manual_seed records a stack trace for every absent device
         torch.default_generator.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)

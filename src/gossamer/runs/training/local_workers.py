@@ -29,18 +29,18 @@ from gossamer.runs.training.learner import Learner
 from gossamer.tasks import Sampler, Task
 from gossamer.transport import Transport
 
-MODEL = ("parameters", "buffers")  # what an optimizer's state has of the model, which is saved by itself
+MODEL = ("parameters", "buffers")  # the model in an optimizer's state; a run saves it separately
 
 
 class LocalWorkers(ABC):
-    """Workers of this process, and the way to all others."""
+    """The workers in this process, and how they reach all others."""
 
     learners: list[Learner]
     together: Together
     algorithm: Algorithm  # with the gamma that is used
     seconds: float  # that training has taken, without evaluations and checkpoints
-    sent: list[Counter[int]]  # bytes by receiver, of every worker here
-    sent_evaluating: list[int]  # bytes, of every worker here
+    sent: list[Counter[int]]  # bytes by receiver, one counter per local worker
+    sent_evaluating: list[int]  # bytes, one number per local worker
 
     @property
     def n(self) -> int:
@@ -49,22 +49,22 @@ class LocalWorkers(ABC):
 
     @abstractmethod
     def step(self, step: int, lr: float) -> list[float]:
-        """Do one step and its round on every worker here; return their losses."""
+        """Do one step and its round on every local worker; return their losses."""
 
     @abstractmethod
     def state_of(self, index: int) -> dict[str, Any]:
-        """Return the optimizer's and the algorithm's state of a worker here."""
+        """Return the optimizer's and the algorithm's state of a local worker."""
 
     @abstractmethod
     def load_state_of(self, index: int, state: dict[str, Any]) -> None:
-        """Take it up again."""
+        """Load what `state_of` returned."""
 
     def time_state(self) -> dict[str, Any]:
-        """Return what is known of the time."""
+        """Return the time that has passed."""
         return {"seconds": self.seconds}
 
     def load_time_state(self, state: dict[str, Any]) -> None:
-        """Resume from there."""
+        """Load what `time_state` returned."""
         self.seconds = state["seconds"]
 
 
@@ -105,7 +105,7 @@ class OneWorker(LocalWorkers):
         return _without_model(self.optimizer.state_dict())
 
     def load_state_of(self, index: int, state: dict[str, Any]) -> None:
-        """Take it up again."""
+        """Load what `state_of` returned."""
         self.optimizer.load_state_dict(state)
 
 
@@ -173,17 +173,17 @@ class AllWorkers(LocalWorkers):
         return _without_model(joined_state(self.learners[index].optimizer, own))
 
     def load_state_of(self, index: int, state: dict[str, Any]) -> None:
-        """Take it up again."""
+        """Load what `state_of` returned."""
         inner, own = take_apart(state, self._settings)
         self.nodes[index].load_state_dict(own)
         self.learners[index].optimizer.load_state_dict(inner)
 
     def time_state(self) -> dict[str, Any]:
-        """Return what is known of the time, the clock's included."""
+        """Return the time that has passed, and the clock's state."""
         return super().time_state() | ({} if self._clock is None else {"clock": self._clock.state()})
 
     def load_time_state(self, state: dict[str, Any]) -> None:
-        """Resume from there."""
+        """Load what `time_state` returned."""
         super().load_time_state(state)
         if self._clock is not None:
             self._clock.load_state(state["clock"])

@@ -19,21 +19,21 @@ from gossamer.runs.training.evaluate import Evaluation, evaluate
 from gossamer.runs.training.local_workers import LocalWorkers
 from gossamer.runs.training.timetable import Timetable
 
-CANDIDATES = 64  # checkpoints that worker 0 offers to go on from
+CANDIDATES = 64  # checkpoints that worker 0 offers to resume from
 Status = Literal["finished", "interrupted", "diverged", "failed"]
 
 
 class Logger(Protocol):
-    """Whoever wants to know how a run goes: a progress bar, TensorBoard, ..."""
+    """Follows a run: a progress bar, TensorBoard, ..."""
 
     def start(self, step: int, timetable: Timetable) -> None:
-        """Hear at which step the run begins."""
+        """Begin at this step."""
 
     def line(self, line: dict[str, Any]) -> None:
-        """Hear what has been written to the first worker's metrics."""
+        """Log a line of the first worker's metrics."""
 
     def end(self, status: str) -> None:
-        """Hear how it has ended."""
+        """Finish; `status` says how the run has ended."""
 
 
 class Loop:
@@ -60,7 +60,7 @@ class Loop:
         except Diverged as error:
             status, self.error = "diverged", str(error)
             lines = [{"kind": "diverged", **self._when(i), "error": str(error)} for i in range(len(ranks))]
-            self._tell(loggers, lines)
+            self._log(loggers, lines)
             if len(ranks) < self.here.n:  # the others must not wait for this worker
                 raise
         finally:
@@ -76,10 +76,10 @@ class Loop:
             self._losses.append(self.here.step(self.step, lr))
             self.step += 1
             if self.timetable.logs(self.step):
-                self._tell(loggers, self._train_lines(lr))
+                self._log(loggers, self._train_lines(lr))
             if self.timetable.evaluates(self.step):
                 self.evaluation = evaluate(self.here)
-                self._tell(loggers, self._evaluation_lines(self.evaluation))
+                self._log(loggers, self._evaluation_lines(self.evaluation))
             wanted = stop_at(self.step)
             last = wanted is not None and self.step >= wanted
             if last or self.timetable.saves(self.step):
@@ -89,16 +89,16 @@ class Loop:
         return "finished"
 
     def save(self) -> None:
-        """Write a checkpoint on every worker; if one cannot, all stop with its complaint."""
+        """Write a checkpoint on every worker; if one cannot, all stop with its error."""
         complaints = [self._save_one(index) for index in range(len(self.here.learners))]
         complaint = self.here.together.first_error(complaints)
         if complaint:
             raise GossamerError(f"{complaint}; {self._remedy}")
-        for learner in self.here.learners:  # only now: before, another worker might have failed
+        for learner in self.here.learners:  # only now that all workers have saved
             self.folder.checkpoints.prune(learner.rank, self.config.keep)
 
     def resume(self, at_step: int | None = None) -> None:
-        """Go on from the newest step that all workers hold, or the given one; from 0 if there is none."""
+        """Resume from the newest step that all workers hold, or the given one; from 0 if there is none."""
         common = self._common_steps()
         if at_step is not None:
             if at_step not in common:
@@ -123,13 +123,13 @@ class Loop:
         self._forget_later()
 
     def _forget_later(self) -> None:
-        """Remove checkpoints that not all workers have: they would be taken for the newest."""
+        """Remove checkpoints that not all workers have, so that they are never taken for the newest."""
         for learner in self.here.learners:
             self.folder.checkpoints.forget_after(self.step, learner.rank)
 
     @property
     def _remedy(self) -> str:
-        return f"earlier checkpoints are untouched: make room and go on with {self._resume_command}"
+        return f"earlier checkpoints are untouched: make room and resume with {self._resume_command}"
 
     @property
     def _resume_command(self) -> str:
@@ -139,11 +139,11 @@ class Loop:
     def _offer(self, complaint: str, older: list[int]) -> str:
         if not older:
             return f"{complaint}; there is no older one: start again with another --out"
-        more = f"that of step {older[0]} can be taken instead"
+        more = f"use that of step {older[0]} instead"
         return f"{complaint}; {more}: {self._resume_command} --at-step {older[0]}"
 
     def _save_one(self, index: int) -> str:
-        """Write a worker's checkpoint; return what went wrong, or nothing."""
+        """Write a worker's checkpoint; return an error text, or ""."""
         learner = self.here.learners[index]
         state = {
             "model": dict(learner.model.state_dict()),
@@ -180,7 +180,7 @@ class Loop:
         self._losses = [a + b for a, b in zip(before, losses, strict=True)]
 
     def _common_steps(self) -> list[int]:
-        """Return the steps that all workers hold, newest first: worker 0 offers, all tell what they have."""
+        """Return the steps that all workers hold, newest first: all say which of worker 0's they hold."""
         offers, held = [], []
         for learner in self.here.learners:
             own = self.folder.checkpoints.steps(learner.rank)
@@ -195,7 +195,7 @@ class Loop:
         table = self.here.together.gather([[float(step in mine) for step in steps] for mine in held])
         return [step for i, step in enumerate(steps) if step >= 0 and all(row[i] for row in table)]
 
-    def _tell(self, loggers: list[Logger], lines: list[dict[str, Any]]) -> None:
+    def _log(self, loggers: list[Logger], lines: list[dict[str, Any]]) -> None:
         try:
             for file, line in zip(self._files, lines, strict=True):
                 file.write(line)

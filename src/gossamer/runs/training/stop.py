@@ -1,10 +1,10 @@
 """Ctrl-C with a checkpoint: all workers stop after the same step.
 
-A worker that is told to stop names a step that nobody can have passed yet, in a file of the run's
-folder, and every worker looks for the file after each step. News needs one round an edge, so nobody
-is further ahead of it than the graph is wide. Where workers share no folder, or a graph changes so
-that this does not hold, the worst that happens is that some checkpoint is not held by all: the run
-then goes on from the one before.
+A worker that gets a signal names a step that no worker can have passed yet, in a file of the run's
+folder, and every worker looks for the file after each step. A worker waits for its neighbours in every
+round, so no two workers are further apart, in rounds, than the graph's diameter. Where workers share no
+folder, or a graph changes so that this does not hold, the worst that happens is that some checkpoint is
+not held by all: the run then resumes from the one before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def margin(config: Config) -> int:
 
 
 class Stop:
-    """Listens to signals, and to the other workers' wish to stop."""
+    """Listens to signals, and to the other workers' requests to stop."""
 
     def __init__(self, folder: Path, margin: int) -> None:
         self._path, self._margin = folder / "stop", margin
@@ -33,12 +33,12 @@ class Stop:
 
     @staticmethod
     def clear(folder: Path) -> None:
-        """Forget an earlier wish to stop."""
+        """Forget an earlier request to stop."""
         (folder / "stop").unlink(missing_ok=True)
 
     def listening(self) -> AbstractContextManager[None]:
-        """Take Ctrl-C and SIGTERM as the wish to stop; a second Ctrl-C stops at once."""
-        return listening(self._hear)
+        """Take Ctrl-C and SIGTERM as a request to stop; a second Ctrl-C stops at once."""
+        return listening(self._on_signal)
 
     def at(self, step: int) -> int | None:
         """Return the step after which all stop, if somebody wants to."""
@@ -52,7 +52,7 @@ class Stop:
     def _propose(self, step: int) -> None:
         """Name the step, unless another worker has named one: the first counts."""
         with suppress(FileExistsError), self._path.open("x") as file:
-            file.write(str(step))  # who reads it too early finds no number, and looks again
+            file.write(str(step))  # a worker that reads the file before finds no number, and tries again
 
-    def _hear(self) -> None:
+    def _on_signal(self) -> None:
         self._asked = True

@@ -40,7 +40,7 @@ def description(loop: Loop, task: Task, sampler: Sampler, clock: str, network: s
 
 
 def results(known: Summary, loop: Loop, status: str) -> Summary:
-    """Return the description with what has come out. All workers call it together, since it asks them all.
+    """Return the description with the results. All workers call it together, since it asks them all.
 
     Only worker 0 evaluates the average model, and only it knows `average`.
     """
@@ -69,13 +69,13 @@ def results(known: Summary, loop: Loop, status: str) -> Summary:
 
 
 def mark_failed(folder: RunFolder, status: str, error: str) -> None:
-    """Write into the summary how a run broke off, with what its metrics tell."""
+    """Write into the summary how a run failed, completed from its metrics."""
     with contextlib.suppress(OSError):  # the disk may be what has failed
         folder.write_summary(replace(read_run(folder.path).summary, status=status, error=error))
 
 
 def _links(here: LocalWorkers) -> tuple[Link, ...]:
-    """Return the bytes of every pair that has talked in training."""
+    """Return the bytes of every pair that has exchanged messages in training."""
     rows = here.together.gather([[float(sent[j]) for j in range(here.n)] for sent in here.sent])
     return tuple(Link(i, j, int(count)) for i, row in enumerate(rows) for j, count in enumerate(row) if count)
 
@@ -83,7 +83,7 @@ def _links(here: LocalWorkers) -> tuple[Link, ...]:
 def _full_precision(config: Config, parameters: int, steps: int) -> int:
     """Return what a worker would have sent, on average, as plain float32 to the same workers."""
     graph, rounds = config.make_topology(), steps // config.every
-    if config.make_algorithm().reaches_all:  # by way of a ring, or to everybody
+    if config.make_algorithm().reaches_all:  # around a ring, or compressed to all others
         to_each = 2 / graph.n if config.compressor is None else 1
         return round(4 * parameters * rounds * (graph.n - 1) * to_each)
     looked_at = range(min(rounds, ROUNDS_SHOWN) if graph.varying else min(rounds, 1))

@@ -1,6 +1,6 @@
 """What happens at which step: the learning rate, and when to log, evaluate and save.
 
-All of it follows from the settings and the step number, so that nothing has to be saved to go on.
+All of it follows from the settings and the step number, so that nothing has to be saved to resume.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from gossamer.runs.config import Config
 from gossamer.tasks import Sampler
 
-EVALUATIONS = 10  # in a run, if not said otherwise
-LINES = 100
+EVALUATIONS = 10  # in a run, by default
+LINES = 100  # of metrics, per worker
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Timetable:
         return max(1, round(self.config.epochs * self.steps_per_epoch))
 
     def epoch(self, step: int) -> float:
-        """Return how often the data have been gone through after so many steps."""
+        """Return the number of epochs after so many steps."""
         return step / self.steps_per_epoch
 
     def lr(self, step: int) -> float:
@@ -59,7 +59,7 @@ class Timetable:
         return self._due(step, self.config.log_every, LINES)
 
     def evaluates(self, step: int) -> bool:
-        """Return whether the models are judged after so many steps."""
+        """Return whether the models are evaluated after so many steps."""
         return self._due(step, self.config.evaluate_every, EVALUATIONS)
 
     def saves(self, step: int) -> bool:

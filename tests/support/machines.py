@@ -10,7 +10,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -27,8 +27,8 @@ from gossamer.compress import Compressor, Identity
 from gossamer.compress.layout import Layout
 from gossamer.compress.wire import as_bytes
 from gossamer.transport import Ticket, TorchTransport
-from tests.cases import COMPRESSED, COMPRESSORS, PLAIN
-from tests.problem import advance, sgd
+from tests.support.cases import COMPRESSED, COMPRESSORS, PLAIN
+from tests.support.problem import advance, sgd
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 4
@@ -42,15 +42,15 @@ def instruction_sets() -> tuple[str, ...]:
     return NARROWER.get(torch.backends.cpu.get_cpu_capability(), ())
 
 
-def run_machines(names: tuple[str, str, str], folder: Path) -> list[dict[str, Any]]:
-    """Run a worker for every instruction set and return what each wrote down.
+def run_machines(names: Sequence[str], folder: Path) -> list[dict[str, Any]]:
+    """Run a worker for each of three instruction sets and return what it wrote down.
 
     The second one's BLAS rounds as processors without fused multiply-add do, the third has two threads.
     """
     others = [{}, {"MKL_CBWR": "COMPATIBLE"}, {"OMP_NUM_THREADS": "2"}]
     workers = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.distributed.machines", str(folder), str(rank), str(len(names))],
+            [sys.executable, "-m", "tests.support.machines", str(folder), str(rank), str(len(names))],
             env={**os.environ, "OMP_NUM_THREADS": "1", "ATEN_CPU_CAPABILITY": name, **other},
             cwd=ROOT,
             stderr=subprocess.PIPE,

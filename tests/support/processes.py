@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +19,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 START_UP = timedelta(seconds=240)
 PRELOADED = ["torch._dynamo", "torch.distributed", "gossamer"]  # torch imports _dynamo for the first step
 
@@ -45,7 +44,7 @@ def run_processes(
         for process in processes:
             process.join(seconds)
             if process.is_alive():
-                os.kill(process.pid, signal.SIGKILL)
+                process.kill()
         return [_result(Path(folder) / f"{rank}.pt") for rank in range(n)]
 
 

@@ -32,7 +32,7 @@ class Gentle(Algorithm):
         pass
 
     def round(self, worker, state):
-        worker.step()
+        yield worker.step()
         own = worker.encode(self.compressor, worker.x)
         inbox = yield worker.exchange(own)
         pull = worker.zeros()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -9,8 +11,8 @@ from torch.nn.functional import cross_entropy
 import gossamer
 from gossamer.algorithms import DPSGD, Choco
 from gossamer.compress import TopK
-from tests.problem import sgd
-from tests.threads import seeded
+from tests.support.problem import sgd
+from tests.support.threads import seeded
 
 CHOCO = Choco(TopK(0.25), gamma=0.3)
 
@@ -28,6 +30,14 @@ def small():
 def batch(rank=0, step=0):
     rng = torch.Generator().manual_seed(1000 * rank + step)
     return torch.randn(8, 6, generator=rng), torch.randint(3, (8,), generator=rng)
+
+
+def through_a_file(state):
+    """Return what a checkpoint on disk would give back."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
 
 
 def fit(model, optimizer, steps, rank=0, first=0):

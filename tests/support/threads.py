@@ -14,7 +14,9 @@ from torch import Tensor
 
 from gossamer.errors import PeerLost, PeerTimeout
 from gossamer.transport import Ticket, Transport
-from tests.waiting import LIMIT
+from tests.support.waiting import LIMIT
+
+Queues = dict[tuple[int, int], queue.Queue[Tensor | None]]  # by sender and receiver
 
 _SEEDING = threading.Lock()
 
@@ -30,9 +32,7 @@ def seeded(seed: int = 0) -> Iterator[None]:
 class ThreadTransport(Transport):
     """One queue for every ordered pair of workers."""
 
-    def __init__(
-        self, rank: int, queues: dict[tuple[int, int], queue.Queue[Tensor | None]], deadline: float
-    ) -> None:
+    def __init__(self, rank: int, queues: Queues, deadline: float) -> None:
         super().__init__(rank, 1 + max(i for pair in [*queues, (0, 0)] for i in pair), deadline)
         self._queues = queues
         self._open: list[Ticket] = []  # not yet filled, in order
@@ -83,7 +83,7 @@ def run_threads(
 
     Worker `main` runs in the thread of the caller, who may be the one that hears signals.
     """
-    queues = {(i, j): queue.Queue() for i in range(n) for j in range(n) if i != j}
+    queues: Queues = {(i, j): queue.Queue() for i in range(n) for j in range(n) if i != j}
     results: list[Any] = [None] * n
     failures: list[BaseException] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +11,9 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 import gossamer
-from tests.newcomer.crew import N
-from tests.problem import flat
-from tests.training import batch, small
+from tests.support.problem import flat
+from tests.support.training import batch, small
+from tests.support.workers import N
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
@@ -25,9 +26,7 @@ def loss_of(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return cross_entropy(model(x), y)
 
 
-def wrap(
-    model: nn.Module, inner: Optimizer | None = None, **options: object
-) -> gossamer.DecentralizedOptimizer:
+def wrap(model: nn.Module, inner: Optimizer | None = None, **options: Any) -> gossamer.DecentralizedOptimizer:
     """Wrap so that, without options, three workers on a ring are exactly one with all their batches.
 
     All are neighbours, and steps are averaged before anybody goes on.
@@ -35,7 +34,7 @@ def wrap(
     chosen = {"algorithm": "dpsgd", "order": "adapt-then-combine", **options}
     if options.keys() & {"algorithm", "compressor"}:
         chosen = options
-    return gossamer.decentralize(inner or sgd(model), model, **chosen)  # type: ignore[arg-type]
+    return gossamer.decentralize(inner or sgd(model), model, **chosen)
 
 
 def fit(
@@ -79,7 +78,7 @@ def trains_like_torch(
     loss: Loss = loss_of,
     steps: int = 4,
     atol: float = 1e-5,
-    **options: object,
+    **options: Any,
 ) -> bool:
     """Return whether this worker and its neighbours end where one process with all batches does."""
     model, alone = make(), make()

@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager
 
 from gossamer.lab.namespaces import inside
-from tests.waiting import LIMIT, within
+from tests.support.waiting import LIMIT, within
 
 EARLY = 0.001  # seconds: the switch rounds
 

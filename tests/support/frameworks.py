@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -18,11 +19,24 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
 import gossamer
-from tests.processes import run_processes
+from tests.support.processes import run_processes
 
 WORKERS, BATCH, LR, CLIP = 2, 4, 0.1, 0.5
-CHOCO = {"topology": "ring", "algorithm": "choco", "compressor": "sign", "gamma": 0.5, "deadline": 200.0}
-RESUMED = {"choco": CHOCO, "powergossip": {"algorithm": "powergossip:1", "deadline": 200.0}}
+STEPS, ACCUMULATE = 6, 2  # optimizer steps of an epoch, batches of a step
+BATCHES = STEPS * ACCUMULATE
+EXAMPLES = BATCHES * BATCH * WORKERS
+Options = dict[str, Any]  # of gossamer.decentralize
+CHOCO: Options = {
+    "topology": "ring",
+    "algorithm": "choco",
+    "compressor": "sign",
+    "gamma": 0.5,
+    "deadline": 200.0,
+}
+RESUMED: dict[str, Options] = {
+    "choco": CHOCO,
+    "powergossip": {"algorithm": "powergossip:1", "deadline": 200.0},
+}
 
 
 def needs(package: str, extra: str = "") -> pytest.MarkDecorator:
@@ -64,6 +78,12 @@ class Points(Dataset):
 
     def __getitem__(self, i: Any) -> dict[str, Tensor]:
         return {"x": self.x[i], "labels": self.labels[i]}
+
+
+def in_turn(rank: int, n: int) -> list[dict[str, Tensor]]:
+    """Return a worker's batches where they are dealt out one after the other."""
+    examples = Points(EXAMPLES)
+    return [examples[i : i + BATCH] for i in range(0, len(examples), BATCH)][rank::n]
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
@@ -108,20 +128,38 @@ def mean(a: dict[str, Tensor], b: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: (a[name] + b[name]) / 2 if a[name].is_floating_point() else a[name] for name in a}
 
 
+def require_as_by_hand(ran: list[dict[str, Any]]) -> None:
+    """Clipping, accumulation and schedule end where the loop that was written by hand does."""
+    for worker in ran:
+        found, hand = worker["found"], worker["hand"]
+        assert same(found["model"], hand["model"])
+        assert found["rounds"] == hand["rounds"] == STEPS, "a round for a step, not for a batch"
+        assert found["bytes"] == hand["bytes"]
+
+
+def require_average_left(ran: list[dict[str, Any]]) -> None:
+    """Workers are apart in training, and each is left with the average of all."""
+    own = [worker["found"]["model"] for worker in ran]
+    assert not same(*own), "workers are apart in training"
+    for worker in ran:
+        assert same(worker["left"], mean(*own))
+
+
+def require_same_end(once: dict[str, Any], again: dict[str, Any]) -> None:
+    """A run that went on from a checkpoint has the bits of one that was never stopped."""
+    assert same(once["model"], again["model"])
+    assert (once["rounds"], once["bytes"]) == (again["rounds"], again["bytes"])
+
+
 @contextmanager
 def no_ddp() -> Iterator[None]:
     """Fail if anything puts DDP around a model."""
-    ddp = nn.parallel.DistributedDataParallel
-    init = ddp.__init__
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("DDP was put around the model")
 
-    ddp.__init__ = refuse
-    try:
+    with mock.patch.object(nn.parallel.DistributedDataParallel, "__init__", refuse):
         yield
-    finally:
-        ddp.__init__ = init
 
 
 def run_once(job: Callable[..., Any], factory: pytest.TempPathFactory) -> list[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import count
+from typing import Final
 
 import numpy as np
 
@@ -17,7 +18,8 @@ Compress = Callable[[int, int, Matrix], Matrix]
 Edge = tuple[int, int]
 Factors = list[tuple[Matrix, Matrix]]
 
-ADAPT_FIRST, COMBINE_FIRST = "adapt-then-combine", "combine-then-adapt"
+ADAPT_FIRST: Final = "adapt-then-combine"
+COMBINE_FIRST: Final = "combine-then-adapt"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Three real workers that stay for many rows of a table: each row is done by all of them together.
 
-A row that kills a worker or breaks off an exchange needs processes of its own: tests/processes.py.
+A row that kills a worker or breaks off an exchange needs processes of its own: tests/support/processes.py.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from tests.processes import PRELOADED, START_UP
-from tests.waiting import LIMIT
+from tests.support.processes import PRELOADED, START_UP
+from tests.support.waiting import LIMIT
 
 N = 3
 
@@ -47,7 +47,7 @@ class Outcome:
     log: list[str] = field(default_factory=list)
 
 
-class Crew:
+class Workers:
     """The workers of one process group, at the other ends of pipes."""
 
     def __init__(self) -> None:
@@ -113,16 +113,17 @@ def _serve(rank: int, folder: str, pipe: Connection) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=N, timeout=START_UP
     )
-    heard = _Heard()
+    heard = Heard()
     logging.getLogger("gossamer").addHandler(heard)
     try:
         while True:
-            pipe.send(_outcome(*pipe.recv(), rank, heard))
+            module, name = pipe.recv()
+            pipe.send(_outcome(module, name, rank, heard))
     except EOFError:  # the tests are over
         os._exit(0)
 
 
-def _outcome(module: str, name: str, rank: int, heard: _Heard) -> Outcome:
+def _outcome(module: str, name: str, rank: int, heard: Heard) -> Outcome:
     heard.lines = []
     torch.manual_seed(0)
     try:
@@ -135,7 +136,9 @@ def _outcome(module: str, name: str, rank: int, heard: _Heard) -> Outcome:
     return Outcome(result, log=heard.lines)
 
 
-class _Heard(logging.Handler):
+class Heard(logging.Handler):
+    """Keeps what a worker is warned of."""
+
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.lines: list[str] = []

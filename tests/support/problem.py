@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -52,7 +54,7 @@ def simulated(
 
 
 def trained(
-    algorithm: Algorithm, graph: Topology | Schedule | str, steps: int, **options: object
+    algorithm: Algorithm, graph: Topology | Schedule | str, steps: int, **options: Any
 ) -> tuple[Tensor, gossamer.DecentralizedOptimizer]:
     """Train this process's worker with the real optimizer wrapper; return its parameters, flat."""
     model = Model()
@@ -63,7 +65,7 @@ def trained(
     return flat(model), optimizer
 
 
-def advance(model: Model, optimizer: gossamer.DecentralizedOptimizer, steps: int, first: int = 0) -> None:
+def advance(model: nn.Module, optimizer: gossamer.DecentralizedOptimizer, steps: int, first: int = 0) -> None:
     for step in range(first, first + steps):
         for name, g in gradients(optimizer.rank, dict(model.named_parameters()), step).items():
             model.get_parameter(name).grad = g.detach()

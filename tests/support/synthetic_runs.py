@@ -22,6 +22,17 @@ CONFIG = Config(
     partition="dirichlet:0.1",
     deadline=60,
 )
+COMMAND = "gossamer train --task digits --workers 8 --algorithm choco --compressor topk:0.01"
+MACHINE = {  # in place of this one, so that pages are the same everywhere
+    "gossamer": "0.2.0",
+    "torch": "2.13.0",
+    "numpy": "2.4.6",
+    "python": "3.11.7",
+    "platform": "Linux-6.1.0-x86_64-with-glibc2.36",
+    "commit": "4dfa232",
+    "cpus": 2,
+    "started": "2026-11-16T05:10:00+00:00",
+}
 
 
 def write(path, value):
@@ -30,20 +41,6 @@ def write(path, value):
 
 def ring(n):
     return [[i, (i + 1) % n] for i in range(n)]
-
-
-def environment(command="gossamer train --task digits --workers 8 --algorithm choco --compressor topk:0.01"):
-    return {
-        "command": command,
-        "gossamer": "0.2.0",
-        "torch": "2.13.0",
-        "numpy": "2.4.6",
-        "python": "3.11.7",
-        "platform": "Linux-6.1.0-x86_64-with-glibc2.36",
-        "commit": "4dfa232",
-        "cpus": 2,
-        "started": "2026-11-16T05:10:00+00:00",
-    }
 
 
 def run_folder(
@@ -76,9 +73,12 @@ def run_folder(
     plan = asdict(config) | (foreign or {})
     workers, noise, diverged = config.workers, random.Random(seed), status == "diverged"
     run = RunFolder(folder)
-    run.fill(config, "")
-    write(folder / "config.json", plan)
-    run.write("environment.json", environment())
+    run.fill(config, COMMAND)
+    if foreign:
+        write(folder / "config.json", plan)
+    environment = json.loads((folder / "environment.json").read_text())
+    assert MACHINE.keys() <= environment.keys(), "what a run no longer writes down"
+    run.write("environment.json", environment | MACHINE)
     for worker in range(workers):
         file = MetricsFile(folder, worker, 0)
         for line in worker_lines(worker, workers, steps, sent, seconds, top, diverged, evaluate, noise):

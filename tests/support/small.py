@@ -16,6 +16,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,8 +31,15 @@ FAULTS = [text.split() for text in os.environ.get("GOSSAMER_FAULT", "").split(",
 CALLS: Counter[str] = Counter()
 
 
-def small(**settings) -> Config:
-    own = {"task": FILE, "workers": 3, "steps": 12, "batch_size": 4, "lr": 0.1, "checkpoint_every": 2}
+def small(**settings: Any) -> Config:
+    own: dict[str, Any] = {
+        "task": FILE,
+        "workers": 3,
+        "steps": 12,
+        "batch_size": 4,
+        "lr": 0.1,
+        "checkpoint_every": 2,
+    }
     own |= {"evaluate_every": 6, "log_every": 3, "deadline": 60.0}
     own |= {} if "algorithm" in settings else {"gamma": 0.2}  # a search would take longer than the run
     return Config(**(own | settings))
@@ -106,4 +114,4 @@ def deadly_replace(*args):
 
 
 if any(what == "rename" for _, what, _ in FAULTS):
-    replace, os.replace = os.replace, deadly_replace
+    replace, vars(os)["replace"] = os.replace, deadly_replace
