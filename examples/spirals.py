@@ -2,7 +2,7 @@
 """Tell two spirals apart on a ring of workers: the script of docs/start.md."""
 
 import math
-import os
+import os  # new
 
 import torch
 from torch import nn

@@ -179,7 +179,7 @@ class Node:
             "steps": self.steps,
             "parameters": self.read(),
             "states": [tree.dump(state) for state in self._whole_states()],
-            "told": published,
+            "published": published,
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -197,7 +197,7 @@ class Node:
         parts = zip(self.states, saved["states"], self.buckets, strict=True)
         self.states = [tree.load(type(state), dumped, bucket.x.device) for state, dumped, bucket in parts]
         self.steps = saved["steps"]
-        xs = saved.get("told", [])  # an older version's checkpoint has none
+        xs = saved.get("published", [])
         self._published = [x.to(bucket.x) for x, bucket in zip(xs, self.buckets, strict=bool(xs))]
         self._without_start = ""
         for worker in self.workers:
