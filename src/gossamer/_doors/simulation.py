@@ -144,7 +144,7 @@ class Simulation:
             rank: Which worker.
 
         Returns:
-            The algorithm's own state, such as PowerGossip's edges; a list of them if the model has several dtypes.
+            The algorithm's own state; a list of them if the model has several dtypes.
         """
         states = self.nodes[rank].states
         return states[0] if len(states) == 1 else states
