@@ -59,8 +59,9 @@ class PeerTimeout(PeerError):  # noqa: N818 - the word says it
         if self.phase.startswith("round"):
             return (
                 "Is it alive, and do all workers call step() equally often, with the same number of batches? "
-                "Has it entered consensus() alone? A worker that is busy elsewhere, as with an evaluation on "
-                "one worker only, is waited for until the deadline: decentralize(..., deadline=seconds)"
+                "Has it entered consensus(), or frozen layers, alone? A worker that is busy elsewhere, as "
+                "with an evaluation on one worker only, is waited for until the deadline: "
+                "decentralize(..., deadline=seconds)"
             )
         if self.phase.startswith("average"):
             return (

@@ -29,6 +29,14 @@ def test_simulate_report_export(gossamer, tmp_path):
     assert json.loads(said)[0]["compressor"] == "topk:0.01"
 
 
+def test_a_split_is_a_compressor_and_no_setting(gossamer, tmp_path):
+    code, said = gossamer("compare", "choco split:*.bias=identity,*=sign gamma=0.2", *SMALL, "--out", "cmp")
+    assert code == 0, said
+    (run,) = tmp_path.glob("cmp/*/config.json")
+    assert RunFolder(run.parent).config().compressor == "split:*.bias=identity,*=sign"
+    assert set(run.parent.name).isdisjoint("*:/")
+
+
 @pytest.mark.slow
 def test_compare(gossamer, tmp_path):
     words = [

@@ -136,6 +136,19 @@ def test_mistakes(make_one, problem):
         make_one()
 
 
+def test_a_pattern_that_matches_nothing_is_told(caplog):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2))
+    for pattern, warnings in (("*.biases", 1), ("*.bias", 0)):
+        caplog.clear()
+        gossamer.decentralize(
+            torch.optim.SGD(model.parameters(), lr=0.1), model, compressor=f"split:{pattern}=identity,*=sign"
+        )
+        assert len(caplog.messages) == warnings
+        assert all(
+            f"'{pattern}' match no parameter; there are 0.weight, 0.bias" in m for m in caplog.messages
+        )
+
+
 @dataclass(frozen=True)
 class Warming(Compressor):
     """Top-k of more and more entries: a budget that follows from the round."""

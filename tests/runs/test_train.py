@@ -61,7 +61,7 @@ def test_a_worker_killed_in_a_write_costs_nothing(tmp_path, monkeypatch, name):
     whole = simulate(config, tmp_path / "whole")
     rng = random.Random(f"kill {name}")
     monkeypatch.setenv("GOSSAMER_FAULT", f"{rng.randrange(3)} rename {rng.randrange(1, 12)}")
-    with pytest.raises(WorkerFailed, match="was killed by SIGKILL"):
+    with pytest.raises(WorkerFailed, match=r"was killed by SIGKILL\. Resume with --resume .*/run$"):
         train(config, tmp_path / "run")
     assert not processes_of(tmp_path / "run")
     assert RunFolder(tmp_path / "run").status() == "failed"
@@ -226,3 +226,11 @@ def test_torchrun_joins(tmp_path):
     assert real.consensus_distance == pytest.approx(same.consensus_distance, rel=1e-6)
     theirs = {"clock": "modelled", "consensus_distance": same.consensus_distance}
     assert replace(without_time(real), **theirs) == same
+
+
+def test_torchrun_with_another_number_of_workers_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="started 2 workers, the run has 3: start as many, or leave"):
+        train(small(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

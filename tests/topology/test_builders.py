@@ -142,7 +142,7 @@ def test_impossible_numbers_of_workers_are_refused(name, n):
         (lambda: tp.grid(8, rows=9), r"a 9x1 grid has 9 workers, not 8"),
         (lambda: tp.grid(8, rows=0), r"rows of a grid must be a whole number of at least 1, not 0"),
         (lambda: tp.hypercube(6), r"not 6: use 4 or 8"),
-        (lambda: tp.social(8), r"has 32 workers, not 8: use n=32"),
+        (lambda: tp.social(8), r"has 32 workers, not 8: start 32, or use small-world"),
         (lambda: tp.random_regular(5, 3), r"15/2 edges: use an even number of workers, or degree 2 or 4"),
         (lambda: tp.random_regular(5, 1), r"or degree 2$"),
         (lambda: tp.random_regular(4, 4), r"whole number below the number of workers, 4"),

@@ -124,7 +124,7 @@ def decentralize(
     same = common_start(buckets, others, transport, broadcasts=broadcast)
     tuned = with_common_gamma(chosen, graph, [p.shape for p in trained.values()], transport, seed)
     transport.deadline = own_deadline
-    _warn(transport, graph)
+    _warn(transport, graph, chosen, list(trained))
     return DecentralizedOptimizer(
         optimizer,
         buckets,
@@ -162,8 +162,8 @@ def _trained_and_frozen(
     return trained, {name: p for name, p in named.items() if not p.requires_grad}
 
 
-def _warn(transport: Transport, graph: Topology | Schedule) -> None:
-    """Let worker 0 warn of likely mistakes: more threads than cores, a torus that is a ring."""
+def _warn(transport: Transport, graph: Topology | Schedule, algorithm: Algorithm, names: list[str]) -> None:
+    """Let worker 0 warn of likely mistakes: too many threads, a torus that is a ring, a misspelt pattern."""
     if transport.rank != 0:
         return
     workers, threads = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.get_num_threads()
@@ -171,6 +171,8 @@ def _warn(transport: Transport, graph: Topology | Schedule) -> None:
         log.warning(
             "%d workers of %d torch threads share this machine; set OMP_NUM_THREADS=1", workers, threads
         )
-    warning = remark(graph) if isinstance(graph, Topology) else None
-    if warning:
+    compressor = getattr(algorithm, "compressor", None)
+    warnings = [remark(graph) if isinstance(graph, Topology) else None]
+    warnings += [compressor.remark(names) if isinstance(compressor, Compressor) else None]
+    for warning in filter(None, warnings):
         log.warning(warning)

@@ -49,7 +49,7 @@ def _of_text(text: str) -> dict[str, Any]:
     own: dict[str, Any] = {"algorithm": words[0]}
     for word in words[1:]:
         name, sign, value = word.partition("=")
-        if sign:
+        if sign and ":" not in name:  # "split:*.bias=identity,*=sign" is a compressor
             key, parsed = setting(name, value)
             own[key] = parsed
         else:

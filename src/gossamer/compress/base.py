@@ -96,6 +96,10 @@ class Compressor(ABC):
         """Return the compressors that treat tensors: this one, unless it consists of others."""
         return (self,)
 
+    def remark(self, names: Sequence[str]) -> str:
+        """Return what is odd about this compressor for a model with parameters of these names, or nothing."""
+        return ""
+
     def divide(self, layout: Layout) -> tuple[Part, ...]:
         """Return the parts of a message in the order in which they stand in it."""
         return parts_of(layout, self.raw, self)

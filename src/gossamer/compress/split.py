@@ -94,6 +94,14 @@ class Split(Compressor):
         now = tuple(compressor.at(worker, t) for compressor in self._compressors)
         return self if now == self._compressors else Split(tuple(zip(self._patterns, now, strict=True)))
 
+    def remark(self, names: Sequence[str]) -> str:
+        """Name the patterns that match no parameter: misspelt, most likely."""
+        unused = [p for p in self._patterns[:-1] if not any(fnmatchcase(name, p) for name in names)]
+        if not unused:
+            return ""
+        shown = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+        return f"split: {' and '.join(map(repr, unused))} match no parameter; there are {shown}"
+
     def alone(self) -> tuple[Compressor, ...]:
         """Return the compressors inside."""
         return tuple(leaf for compressor in self._compressors for leaf in compressor.alone())

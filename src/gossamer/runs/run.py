@@ -59,6 +59,7 @@ def train(
     require_unix()
     _require_real_network(config)
     require_loggers(loggers)
+    _require_workers(config)
     folder, command = RunFolder(Path(out)), command or shlex.join(sys.argv)
     if not under_torchrun() or os.environ["RANK"] == "0":
         folder.create(config, command)
@@ -158,7 +159,18 @@ def resume(
 
 def _require_real_network(config: Config) -> None:
     if config.make_network() is not None:
-        raise ValueError("a bandwidth, latency or network can only be modelled: use gossamer simulate")
+        raise ValueError(
+            "this run has a bandwidth, latency or network, which can only be modelled: use gossamer simulate"
+        )
+
+
+def _require_workers(config: Config) -> None:
+    size = int(os.environ["WORLD_SIZE"]) if under_torchrun() else config.workers
+    if size != config.workers:
+        raise ValueError(
+            f"torchrun has started {size} workers, the run has {config.workers}: start as many, or leave "
+            f"--workers out"
+        )
 
 
 def under_torchrun() -> bool:
@@ -179,9 +191,8 @@ def _train(
         with folder.held():
             launch(folder, resume=resume, at_step=at_step, loggers=loggers)
         return folder.summary()
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    if size != config.workers:
-        raise ValueError(f"the launcher has started {size} workers, the run has {config.workers}")
+    rank = int(os.environ["RANK"])
+    _require_workers(config)
     if rank == 0:
         Stop.clear(folder.path)
     try:

@@ -82,7 +82,9 @@ def social(n: int = 32, weights: Weights = "metropolis") -> Topology:
     The irregular graph of CHOCO-SGD's experiments (Koloskova et al. 2020, arXiv:1907.09356).
     """
     if worker_count(n) != 32:
-        raise ValueError(f"the social graph has 32 workers, not {n}: use n=32, or small_world for any n")
+        raise ValueError(
+            f"the social graph has 32 workers, not {n}: start 32, or use small-world, which takes any number"
+        )
     return weigh("social", nx.convert_node_labels_to_integers(nx.davis_southern_women_graph()), weights)
 
 

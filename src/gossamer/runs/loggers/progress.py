@@ -88,7 +88,7 @@ class ProgressLine:
     def _pace(self) -> list[str]:
         passed = max(time.monotonic() - self._began, 1e-9)
         pace = (self._seen["step"] - self._first) * self._examples / passed
-        return [f"{self._seen.get('bytes_sent', 0) / 1e6:.2f} MB per worker", f"{pace:.0f} examples/s"]
+        return [f"{self._seen.get('bytes_sent', 0) / 1e6:.2f} MB sent by worker 0", f"{pace:.0f} examples/s"]
 
     def _time_left(self, step: int) -> str:
         rate = (time.monotonic() - self._began) / max(1, step - self._first)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -110,8 +111,9 @@ def _outcome(folder: RunFolder, notes: list[dict[str, Any]], interrupts: int, co
 def _description(folder: Path, note: dict[str, Any]) -> str:
     rank = note["rank"]
     if note.get("killed"):
-        more = f"; see {folder / 'logs' / f'worker-{rank}.log'}" if rank else ""
-        return f"worker {rank} {note['message']}{more}"
+        log = folder / "logs" / f"worker-{rank}.log"
+        more = f"; see {log}" if log.is_file() and log.stat().st_size else ""
+        return f"worker {rank} {note['message']}{more}. Resume with --resume {shlex.quote(str(folder))}"
     if note["explained"]:
         return f"worker {rank} stopped: {note['message']}"
     return f"worker {rank} failed\n{note['traceback']}"

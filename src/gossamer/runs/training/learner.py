@@ -116,7 +116,7 @@ def checked_metrics(metrics: Any, task: Task) -> dict[str, float]:  # noqa: ANN4
         found = sorted(metrics) if isinstance(metrics, dict) else type(metrics).__name__
         raise ValueError(
             f"evaluate() of the {task.name} task must return a dict with its metric, '{task.metric}', "
-            f"not {found}"
+            f'not {found}; Task(..., metric="mse", better="lower") names another metric'
         )
     return {str(name): float(value) for name, value in metrics.items()}
 
