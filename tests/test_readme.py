@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.packages import require_same_model, the_readmes_loop
-from tests.support.processes import torchrun
+from tests.support.processes import run_python, torchrun
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -28,7 +28,7 @@ def blocks(language: str, text: str) -> list[str]:
 
 @pytest.mark.parametrize("code", blocks("python", PAGES["simulation"]))
 def test_the_simulations_run(code):
-    printed = run_python("-c", code)
+    printed = run_python("-W", "error", "-c", code)
     assert float(printed.split()[-1].strip("tensor()")) < 0.3
 
 
@@ -38,20 +38,6 @@ def test_python_blocks_are_run_somewhere():
     assert {name: count for name, count in found.items() if count} == {"simulation": 2, "start": 1}
 
 
-def run_python(*arguments: str) -> str:
-    """Run this interpreter with warnings as errors; return what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *arguments],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_the_first_loop_learns_alone_and_the_second_with_others(tmp_path):
     """docs/start.md: a plain script, and the same one on four processes, with all that differs marked."""
     (alone,) = blocks("python", PAGES["start"])
@@ -59,7 +45,7 @@ def test_the_first_loop_learns_alone_and_the_second_with_others(tmp_path):
     differ = set(alone.split("\n")) ^ set(together.split("\n"))
     assert not [line for line in differ if not re.search("# new|manual_seed|accuracy|# the end", line)]
     (tmp_path / "alone.py").write_text(alone)
-    printed = [run_python(str(tmp_path / "alone.py"))]
+    printed = [run_python("-W", "error", str(tmp_path / "alone.py"))]
     printed += [torchrun(ROOT / "examples" / "spirals.py", tmp_path, n=4)]
     for text in printed:
         assert float(re.findall(r"accuracy ([\d.]+)", text)[-1]) > 0.8  # guessing gives 0.5

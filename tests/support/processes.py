@@ -80,12 +80,16 @@ def _result(path: Path) -> Any:
 
 def torchrun(script: Path | str, folder: Path, *arguments: str, n: int = 2) -> str:
     """Run a script on n workers and return what it printed; torchrun leaves its logs in `folder`."""
-    there = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n)]
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n))
+    return run_python(*launcher, str(script), *arguments, PYTHONPATH=str(ROOT), TMPDIR=str(folder))
+
+
+def run_python(*arguments: str, **environment: str) -> str:
+    """Run this interpreter with one torch thread, and return what it printed."""
     done = subprocess.run(
-        [*command, str(script), *arguments],
+        [sys.executable, *arguments],
         cwd=ROOT,
-        env=there,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
         text=True,
         timeout=600,

@@ -107,8 +107,7 @@ class Compressor(ABC):
     @final
     def parts(self, layout: Layout) -> tuple[Part, ...]:
         """Return the same, cached."""
-        require_policy(self.raw)
-        return _parts(self, layout)
+        return self._divided(layout)[0]
 
     @final
     def encode(self, vector: Tensor, layout: Layout, rng: torch.Generator | None = None) -> Tensor:
@@ -148,12 +147,18 @@ class Compressor(ABC):
     @final
     def nbytes(self, layout: Layout) -> int:
         """Return the length of every message for this layout, header included."""
-        return wire.HEADER.size + parts.nbytes(self.parts(layout))
+        return wire.HEADER.size + self._divided(layout)[1]
+
+    def _divided(self, layout: Layout) -> tuple[tuple[Part, ...], int]:
+        require_policy(self.raw)  # before the cache, which refuses a list with an error of its own
+        return _divided(self, layout)
 
 
 @lru_cache(maxsize=1024)
-def _parts(compressor: Compressor, layout: Layout) -> tuple[Part, ...]:
-    return compressor.divide(layout)
+def _divided(compressor: Compressor, layout: Layout) -> tuple[tuple[Part, ...], int]:
+    """Return the parts of a message and their bytes, which are asked for several times per message."""
+    divided = compressor.divide(layout)
+    return divided, parts.nbytes(divided)
 
 
 def _same_memory(a: Tensor, b: Tensor) -> bool:

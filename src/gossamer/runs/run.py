@@ -146,6 +146,7 @@ def resume(
     require_loggers(loggers)
     if not config.simulated:
         _require_real_network(config)
+        _require_workers(config)
     if folder.status() in ("finished", "diverged"):  # it would end the same way
         if at_step is not None:
             raise ValueError(f"the run in {folder.path} has {folder.status()}: there is nothing to resume")
@@ -192,7 +193,6 @@ def _train(
             launch(folder, resume=resume, at_step=at_step, loggers=loggers)
         return folder.summary()
     rank = int(os.environ["RANK"])
-    _require_workers(config)
     if rank == 0:
         Stop.clear(folder.path)
     try:
