@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export OMP_NUM_THREADS = 1
 unexport PYTHONDONTWRITEBYTECODE  # with it, every process would compile torch anew
 
-.PHONY: demo test test-oldest dist docs quick everywhere study tables lint clean
+.PHONY: demo test test-oldest dist docs quick everywhere study soak tables lint clean
 demo: $(VENV)/demo.done
 	rm -rf runs/demo
 	$(BIN)/gossamer train --task digits --workers 8 --algorithm choco --compressor topk:0.01 --epochs 30 --out runs/demo
@@ -35,7 +35,7 @@ test-oldest: $(VENV)-oldest/test.done
 $(VENV)-oldest/test.done: constraints-oldest.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)-oldest
 	$(VENV)-oldest/bin/python -m pip install --quiet --no-compile --constraint constraints-oldest.txt \
-		--editable ".[demo,tensorboard]" hypothesis pytest pytest-timeout pytest-xdist scipy selenium setuptools
+		--editable ".[demo,tensorboard,mesh]" hypothesis pytest pytest-timeout pytest-xdist scipy selenium setuptools
 	@touch $@
 
 # A wheel and an sdist in dist/, each installed in a new environment and used from there.
@@ -54,6 +54,17 @@ tables: $(VENV)/test.done
 
 study: $(VENV)/test.done
 	$(BIN)/python -m pytest -m study
+
+# What a mesh survives, in four hours on two cores: members that are killed and frozen for so many minutes, a
+# hundred thousand schedules of faults on a simulated network, a million hostile frames; as root, also what the
+# lab can do to links, machines and newcomers. `make soak MINUTES=10` for less of the first.
+MINUTES = 130
+soak: $(VENV)/test.done
+	$(BIN)/python -m benchmarks.mesh_soak --minutes $(MINUTES)
+	$(BIN)/python -m benchmarks.rehearsals --schedules 100000 --jobs $(shell nproc)
+	$(BIN)/python -m benchmarks.hostile_frames --frames 1000000 --jobs $(shell nproc)
+	test $$(id -u) != 0 || $(BIN)/python -m benchmarks.mesh_faults --dry
+	test $$(id -u) != 0 || $(BIN)/python -m benchmarks.mesh_joiners --dry
 
 lint: $(VENV)/test.done
 	$(BIN)/ruff check

@@ -25,6 +25,7 @@ ROOMS = [
     {"compress"},
     {"rounds"},
     {"algorithms", "transport", "network.clock"},
+    {"_mesh"},
     {"_node"},
     {"_doors"},
     {"testing", "tasks", "integrations"},

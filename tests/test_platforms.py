@@ -34,7 +34,7 @@ ctypes.CDLL = by_name_only
 LIBRARY = """
 import gossamer, pkgutil
 from importlib import import_module
-rooms = "compress topology algorithms rounds transport network _node _doors testing tasks"
+rooms = "compress topology algorithms rounds transport network _mesh _node _doors testing tasks"
 for room in rooms.split():
     package = import_module(f"gossamer.{room}")
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):

@@ -13,7 +13,7 @@ from gossamer.cli import doctor
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS_TRIED = ("cli", "report", "tensorboard", "demo")  # by `make test-oldest`
+EXTRAS_TRIED = ("cli", "report", "tensorboard", "demo", "mesh")  # by `make test-oldest`
 
 
 def pins(name: str) -> dict[str, Version]:

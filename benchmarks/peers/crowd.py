@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch.nn.utils import vector_to_parameters
 
+from benchmarks.mesh_workers import Invitation
 from gossamer._processes import Place, WorkerCommands
 from gossamer.runs import Config
 
@@ -34,10 +35,11 @@ def job(
     measure: float = 0,
     pause: float = 0,
     snapshots: int = 0,
+    mesh: bool = False,
 ) -> Job:
     """Return a job: the steps of a config, or as many as fit into `measure` seconds.
 
-    With a pause, gradients are not computed but waited for.
+    With a pause, gradients are not computed but waited for. Messages travel over gloo or the mesh.
     """
     settings = json.loads(config.to_json())
     return {
@@ -47,19 +49,23 @@ def job(
         "measure": measure,
         "pause": pause,
         "snapshots": snapshots,
+        "mesh": mesh,
     }
 
 
-def work_through(place: Place, jobs: Sequence[Job], handle: Handle) -> None:
+def work_through(place: Place, jobs: Sequence[Job], handle: Handle, addresses: Sequence[str] = ()) -> None:
     """Let workers do all jobs and hand each one's answers over when they are complete.
 
     If a worker fails, as when a run diverges, that job's answer is None and the rest goes to new workers.
+    Jobs over the mesh need an address for every worker, where it listens.
     """
     left = list(jobs)
     while left:
         with TemporaryDirectory() as name:
             folder = Path(name)
             (folder / "snapshots").mkdir()
+            if addresses:
+                Invitation.write(folder, addresses)
             (folder / "jobs.json").write_text(json.dumps(left))
             done = _watch(place, folder, left, handle)
             if done < len(left):

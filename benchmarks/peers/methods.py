@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from benchmarks.peers.trainers import PERIOD, Alone, Ddp, Gossamer, Periodic, Trainer
 from gossamer.runs import Config
 from gossamer.runs.training.learner import Learner
+from gossamer.transport import Transport
 
 FIRST_LOW_RANK = 2  # the first step that PowerSGD compresses; torch allows no earlier one
 
@@ -32,10 +33,12 @@ class Method:
         """Return whether it is one of Gossamer's."""
         return self.kind is Gossamer
 
-    def trainer(self, learner: Learner, config: Config, gamma: float | None) -> Trainer:
-        """Return one worker of it."""
+    def trainer(
+        self, learner: Learner, config: Config, gamma: float | None, transport: Transport | None = None
+    ) -> Trainer:
+        """Return one worker of it; the transport is for Gossamer's own."""
         if self.kind is Gossamer:
-            return Gossamer(learner, config, gamma)
+            return Gossamer(learner, config, gamma, transport)
         return Ddp(learner, self.hook) if self.kind is Ddp else self.kind(learner)
 
 

@@ -14,6 +14,7 @@ import gossamer
 from gossamer.runs import Config
 from gossamer.runs.training.learner import Learner
 from gossamer.tasks import Sampler, Task
+from gossamer.transport import Transport
 
 PERIOD = 4  # steps between two averages, where they are not taken after every one
 
@@ -96,9 +97,11 @@ class Periodic(Alone):
 
 
 class Gossamer(Trainer):
-    """A decentralized optimizer."""
+    """A decentralized optimizer, over the default process group or another transport."""
 
-    def __init__(self, learner: Learner, config: Config, gamma: float | None) -> None:
+    def __init__(
+        self, learner: Learner, config: Config, gamma: float | None, transport: Transport | None = None
+    ) -> None:
         super().__init__(learner)
         self.period = config.every
         self.refill = config.every if config.overlap else 0
@@ -111,6 +114,7 @@ class Gossamer(Trainer):
             ),
             every=config.every,
             overlap=config.overlap,
+            transport=transport,
         )
 
     def update(self) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from benchmarks.mesh_workers import Invitation
 from benchmarks.peers.methods import METHODS
 from benchmarks.peers.trainers import Paused, Trainer
 from gossamer.lab.namespaces import DEVICE
@@ -48,7 +49,10 @@ class Worker:
         kind = partial(Paused, pause=job["pause"]) if job["pause"] else Learner
         learner = kind(config, task, sampler, self.rank)
         plan = Timetable.of(config, sampler)
-        trainer = METHODS[job["method"]].trainer(learner, config, job["gamma"])
+        transport = None
+        if job["mesh"]:  # every job has a run of its own: late frames of the last one are refused
+            transport = Invitation(self.folder).join(self.rank, run=str(number))
+        trainer = METHODS[job["method"]].trainer(learner, config, job["gamma"], transport)
         marks = self._train(trainer, plan, number, job)
         trainer.close()
         return {"job": number, "marks": marks}

@@ -1,4 +1,4 @@
-"""Put docs/results/slow_networks.json into docs/slow_networks.md, its figures and README.md.
+"""Put docs/results/slow_networks.json and mesh_speeds.json into docs/slow_networks.md, figures and README.md.
 
     python -m benchmarks.slow_networks.page
 
@@ -7,7 +7,7 @@ The pages' text is written by hand; what stands between their markers is written
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.pages import fill, number, raw_lines, table
@@ -47,6 +47,7 @@ def page(text: str, record: Mapping[str, Any]) -> str:
     text = fill(text, "ratios", ratios_table(tasks))
     text = fill(text, "clock", comparison_table(results["clock"]))
     text = fill(text, "corners", comparison_table(results["corners"]))
+    text = fill(text, "mesh", mesh_table(read("mesh_speeds")["results"]["rows"]))
     return fill(text, "whole", whole_table(results))
 
 
@@ -130,6 +131,23 @@ def whole_table(results: Mapping[str, Any]) -> str:
         product = results["tasks"][problem]["networks"][network]["rows"][method]["time"]
         lines.append([f"{problem}, {network}: {method}", number(end["seconds"]), number(product)])
     return table(["", "whole run, s", "steps × seconds a step"], lines)
+
+
+def mesh_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return what rows take over gloo and over the mesh."""
+    lines = []
+    for where, method, row in ((r, m, found) for r in rows for m, found in r["methods"].items()):
+        lowest, highest = (number(ratio, 3) for ratio in row["lowest and highest"])
+        both = [
+            number(scale * row[over][what])
+            for what, scale in (("seconds", 1e3), ("time", 1), ("cpu seconds", 1e3))
+            for over in ("gloo", "mesh")
+        ]
+        times = f"**{number(row['times sooner'], 3)}** ({lowest} to {highest})"
+        lines.append([f"{where['network']}: {where['task']}, {method}", *both, times])
+    names = ("ms a step", "s to the goal", "CPU ms a step")
+    columns = [f"{name}, {over}" for name in names for over in ("gloo", "mesh")]
+    return table(["", *columns, "times sooner (lowest to highest)"], lines)
 
 
 def main() -> None:

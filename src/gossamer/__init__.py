@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gossamer import algorithms, compress, lab, network, report, runs, tasks, testing, topology
     from gossamer._doors.average import Averaged, average, simulate_average
     from gossamer._doors.decentralize import decentralize
+    from gossamer._doors.mesh import mesh
     from gossamer._doors.optimizer import DecentralizedOptimizer
     from gossamer._doors.scaler import GradScaler
     from gossamer._doors.simulation import Simulation
@@ -50,6 +51,7 @@ __all__ = [
     "compress",
     "decentralize",
     "lab",
+    "mesh",
     "network",
     "report",
     "runs",
@@ -73,6 +75,7 @@ __getattr__ = loading(
         "compress": "",
         "decentralize": "_doors.decentralize",
         "lab": "",
+        "mesh": "_doors.mesh",
         "network": "",
         "report": "",
         "runs": "",

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 
 from gossamer.algorithms import DCD, DPSGD, ECD, AllReduce, Choco, DeepSqueeze, NaiveQuantized, PowerGossip
-from gossamer.algorithms.edges import Edge
+from gossamer.algorithms.edges import Edge, PowerGossipState
 from gossamer.algorithms.estimates import ECDReplicas
-from gossamer.algorithms.power_gossip import PowerGossipState
 from gossamer.algorithms.replicas import Replicas
 from gossamer.compress import Compressor, Identity, TopK
 from gossamer.compress.layout import Layout

@@ -58,7 +58,7 @@ def test_the_progress_line(terminal):
     logger.end("diverged")
     said = screen.getvalue()
     assert (
-        "step 6/12  loss 1.500  accuracy 0.75 (local 0.5)  consensus distance 0.25  4.00 MB sent by worker 0"
+        "step 6/12  loss 1.500  accuracy 0.75 (local 0.5)  consensus distance 0.25  4.00 MB sent per worker"
         in said
     )
     assert "diverged after step 7: the loss is [nan]" in said

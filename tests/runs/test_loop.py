@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from gossamer.runs import RunFolder, export, resume, simulate
 from gossamer.runs.files import read_lines
@@ -81,8 +82,6 @@ def test_the_evaluations_mean_what_they_say(tmp_path):
 
 
 def test_the_exported_model_is_the_average(tmp_path):
-    from safetensors.torch import load_file
-
     simulate(small(), tmp_path / "run")
     assert export(tmp_path / "run", tmp_path / "model.safetensors") == 12
     states = [state["model"] for state in final(tmp_path / "run")]
@@ -220,3 +219,21 @@ def test_the_callers_generators_are_left_alone(tmp_path):
     torch.manual_seed(5)
     simulate(small(steps=2), tmp_path / "run")
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_numbers_with_a_gap(tmp_path):
+    """As workers of a mesh have whose peers file has a revoked entry, or the folder of a single one."""
+    simulate(small(), tmp_path / "run")
+    export(tmp_path / "run", tmp_path / "before.safetensors")
+    for path in sorted((tmp_path / "run").rglob("worker-0.*")):
+        path.rename(path.with_name(path.name.replace("worker-0", "worker-5")))
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(FileNotFoundError, match="no checkpoint of all 3 workers"):
+        export(tmp_path / "run", tmp_path / "after.safetensors")
+    folder.write_config(replace(folder.config(), simulated=False, transport="mesh"))
+    export(tmp_path / "run", tmp_path / "after.safetensors")
+    one, other = (load_file(tmp_path / f"{name}.safetensors") for name in ("before", "after"))
+    assert all(torch.allclose(one[name], other[name]) for name in one)
+    found = read_run(tmp_path / "run").evaluations
+    assert found
+    assert {line["kind"] for line in found} == {"evaluation"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+from functools import partial
 from typing import Literal
 
 import networkx as nx
@@ -14,20 +15,23 @@ from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
 from gossamer import algorithms
+from gossamer._doors.on_mesh import mesh_rounds
 from gossamer._doors.optimizer import DecentralizedOptimizer
-from gossamer._node.agreement import common_start, describe_optimizer
+from gossamer._doors.starting import Start
+from gossamer._mesh.transport import MeshTransport
 from gossamer._node.buckets import make_buckets
 from gossamer._node.buffers import BufferPolicy, Buffers, saved_buffers
-from gossamer._node.gamma import with_common_gamma
 from gossamer._node.guards import ModelGuard, holds_data_parallel, require_initialized
+from gossamer._node.knowledge import for_mesh
 from gossamer._node.settings import run_settings
 from gossamer._node.sharded import require_whole
+from gossamer._node.whole import WholeModel
 from gossamer._suggest import refuse_misspelt
 from gossamer.algorithms import Algorithm
 from gossamer.compress import Compressor
 from gossamer.topology import Schedule, Topology, remark
 from gossamer.topology import make as make_topology
-from gossamer.transport import START_UP, Transport, agree, connect
+from gossamer.transport import Transport, connect
 
 log = logging.getLogger("gossamer")
 
@@ -114,31 +118,45 @@ def decentralize(
     guard.check(first=holds_data_parallel(model))  # DDP around the model is looked for at the first step
     graph = make_topology(topology, transport.size, seed)
     chosen.require(graph)
+    if isinstance(transport, MeshTransport):
+        chosen = for_mesh(chosen, graph, lags=not transport.wait_for.for_all)
     buckets = make_buckets(trained)
     others = {name: p for name, p in model.named_parameters() if name not in trained} | saved_buffers(model)
-    untrained = {f"state.{name}": f"{tuple(t.shape)} {t.dtype}" for name, t in others.items()}
-    layouts = [bucket.layout for bucket in buckets]
-    common = run_settings(chosen, graph, layouts, every, overlap, buffers, seed)
-    own_deadline, transport.deadline = transport.deadline, max(transport.deadline, START_UP.total_seconds())
-    agree(transport, common | untrained | describe_optimizer(optimizer) | {"broadcast": str(bool(broadcast))})
-    same = common_start(buckets, others, transport, broadcasts=broadcast)
-    tuned = with_common_gamma(chosen, graph, [p.shape for p in trained.values()], transport, seed)
-    transport.deadline = own_deadline
+    common = run_settings(chosen, graph, [bucket.layout for bucket in buckets], every, overlap, buffers, seed)
+    graphs = partial(_graph_of, topology, graph, seed)
+    kind = topology if isinstance(topology, str) else common["topology"]
+    start = Start(
+        optimizer, trained, others, buckets, chosen, graph, graphs, kind, common, bool(broadcast), seed
+    )
+    started = start.over(transport)
     _warn(transport, graph, chosen, list(trained))
     return DecentralizedOptimizer(
         optimizer,
         buckets,
         guard,
         kept,
-        tuned,
+        started.algorithm,
         graph,
         transport,
-        common_start=same,
+        common_start=started.common,
         every=every,
         seed=seed,
         overlap=overlap,
         settings=common,
+        mesh=mesh_rounds(transport, started, WholeModel(trained, others), graphs),
     )
+
+
+def _graph_of(
+    topology: str | Topology | Schedule | nx.Graph, graph: Topology | Schedule, seed: int, n: int
+) -> Topology | Schedule:
+    """Return the graph of n workers: the given one, or one of the same kind for others that have come."""
+    if n == graph.n:
+        return graph
+    try:
+        return make_topology(topology if isinstance(topology, str) else "ring", n, seed)
+    except ValueError:  # such as a torus of a prime number
+        return make_topology("ring", n, seed)
 
 
 def _trained_and_frozen(

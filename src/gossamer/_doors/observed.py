@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from gossamer._mesh.members import Member
+from gossamer._mesh.transport import MeshTransport
 from gossamer._node.exchanges import Exchanges
 from gossamer._node.interrupts import catching
 from gossamer._node.node import Node
@@ -33,6 +35,24 @@ class ObservedOptimizer(Optimizer):
     def rounds(self) -> int:
         """Return the number of rounds done."""
         return self._node.rounds
+
+    @property
+    def steps(self) -> int:
+        """Return the number of optimizer steps done; in a run that one has joined, by the others."""
+        return self._node.steps
+
+    @property
+    def members(self) -> list[Member]:
+        """Return who is there, as far as this worker knows, on a mesh.
+
+        Raises:
+            ValueError: The transport is no mesh: its workers stay the same.
+        """
+        if not isinstance(self.transport, MeshTransport):
+            raise ValueError(
+                "only a mesh has members that come and go; this transport's workers stay the same"
+            )
+        return self.transport.members
 
     @property
     def sent(self) -> Counter[int]:

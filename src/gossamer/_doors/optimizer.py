@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from gossamer._doors.observed import ObservedOptimizer
+from gossamer._mesh.rounds import EdgeFlight, EdgeRounds
+from gossamer._mesh.transport import MeshTransport
 from gossamer._node.buckets import Bucket
 from gossamer._node.buffers import Buffers
 from gossamer._node.checkpoint import joined_state, take_apart
@@ -18,9 +20,11 @@ from gossamer._node.exchanges import Exchanges
 from gossamer._node.guards import ModelGuard
 from gossamer._node.inner import InnerStep
 from gossamer._node.node import Node
+from gossamer._node.on_mesh import MeshExchanges
 from gossamer._node.shown import ShownModel, remind_of_consensus
 from gossamer._node.stamps import RoundStamps
 from gossamer.algorithms import Algorithm
+from gossamer.rounds.view import LocalView, View
 from gossamer.topology import Schedule, Topology, rounds_to_reach_all
 from gossamer.transport import Flight, Transport, agree
 
@@ -60,15 +64,17 @@ class DecentralizedOptimizer(ObservedOptimizer):
         seed: int,
         overlap: int,
         settings: dict[str, str],
+        mesh: Callable[[Node], EdgeRounds] | None = None,
     ) -> None:
         super().__init__(inner.param_groups, inner.defaults)
         self._inner, self._guard, self._buffers = inner, guard, buffers
         self._share()
         self.algorithm, self.topology, self.transport, self.overlap = algorithm, topology, transport, overlap
         self._seed, self._settings = seed, settings
-        self._exchanges = Exchanges(transport)
+        on_mesh = isinstance(transport, MeshTransport) and not algorithm.reaches_all
+        self._exchanges = MeshExchanges(transport) if on_mesh else Exchanges(transport)
         self._loaded: list[Tensor] = []  # the parameters of a checkpoint, until the next step
-        self._flight: Flight | None = None
+        self._flight: Flight | EdgeFlight | None = None
         self._stamps = RoundStamps(
             transport.rank, lambda: self.param_groups, lambda: self.rounds, self._rounds_to_reach_all
         )
@@ -78,7 +84,7 @@ class DecentralizedOptimizer(ObservedOptimizer):
             buckets,
             self._step_inner,
             algorithm,
-            topology,
+            self._first_view(),
             common_start=common_start,
             may_resume=True,
             every=every,
@@ -86,6 +92,7 @@ class DecentralizedOptimizer(ObservedOptimizer):
             seed=seed,
         )
         self._shown = ShownModel(self._node, buffers)
+        self._edges = None if mesh is None else mesh(self._node)  # where edges come and go
         self._at_the_end: weakref.finalize[..., Any] | None = None
         if transport.size > 1 and not algorithm.reaches_all:
             self._at_the_end = weakref.finalize(
@@ -163,6 +170,8 @@ class DecentralizedOptimizer(ObservedOptimizer):
         self._loaded = own.get("parameters", [])
         self._flight = None
         self._exchanges.begin_anew()
+        if self._edges is not None:
+            self._edges.begin_anew()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients.
@@ -192,7 +201,15 @@ class DecentralizedOptimizer(ObservedOptimizer):
         if self._at_the_end is not None:
             self._at_the_end.detach()
 
-    def _begin(self) -> Flight:
+    def _first_view(self) -> View:
+        """Return who takes part; on a mesh, edges come with the first round."""
+        if isinstance(self._exchanges, MeshExchanges):
+            return LocalView.alone(self.transport.rank)
+        return View(tuple(self.transport.everybody), self.topology)
+
+    def _begin(self) -> Flight | EdgeFlight:
+        if self._edges is not None:
+            return self._edges.begin()
         return Flight(self._node.exchange(), self.transport, f"round {self.rounds + 1}", self._stamps)
 
     def _begin_if_possible(self) -> None:

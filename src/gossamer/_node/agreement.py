@@ -33,7 +33,7 @@ def common_start(
     if not broadcasts:
         return False
     for v in everything:
-        run(broadcast(transport.rank, range(transport.size), v), transport, "broadcast of the start values")
+        run(broadcast(transport.rank, transport.everybody, v), transport, "broadcast of the start values")
     spread(groups, vectors)
     return True
 
@@ -62,13 +62,13 @@ def _differ(vectors: list[Tensor], transport: Transport) -> bool:
     own = torch.tensor(list(digest.digest()), dtype=torch.uint8)
     reference = own.clone()
     run(
-        broadcast(transport.rank, range(transport.size), reference),
+        broadcast(transport.rank, transport.everybody, reference),
         transport,
         "comparison of the start values",
     )
     complaint = (own != reference).any().to(torch.uint8).reshape(1)
     run(
-        first_error(transport.rank, range(transport.size), complaint),
+        first_error(transport.rank, transport.everybody, complaint),
         transport,
         "comparison of the start values",
     )

@@ -45,10 +45,11 @@ def with_common_gamma(
     """Do the same over a network: worker 0 searches for all, since other machines may round differently."""
     if getattr(algorithm, "gamma", None) != "auto":
         return algorithm
+    searches = transport.rank == transport.everybody[0]
     found = torch.tensor(
-        [tune_gamma(algorithm, topology, seed, shapes) if transport.rank == 0 else 0.0], dtype=torch.float64
+        [tune_gamma(algorithm, topology, seed, shapes) if searches else 0.0], dtype=torch.float64
     )
-    run(broadcast(transport.rank, range(transport.size), found), transport, "search for gamma on worker 0")
+    run(broadcast(transport.rank, transport.everybody, found), transport, "search for gamma on worker 0")
     log.info("gamma = %.4g found for %s on %s", float(found), algorithm, topology.name)
     return replace(algorithm, gamma=float(found))  # type: ignore[type-var]
 

@@ -56,6 +56,7 @@ class Node:
         self.rank, self.algorithm, self.cadence = rank, algorithm, Cadence(every, int(overlap))
         self.steps = 0  # optimizer steps done
         self.frozen: frozenset[str] = frozenset()  # names of parameters that are not exchanged at present
+        self._in_round: list[Worker] = []  # copies of the workers, for a round during which x itself moves
         self._published: list[Tensor] = []  # x when the round began, if local steps follow before its end
         self.optimizer_step = step
         self._new_worker = partial(Worker, rank, common_start=common_start, seed=seed, every=every)
@@ -114,6 +115,7 @@ class Node:
         self._publish()
         copies = [x.clone() for x in self._published]
         workers = [replace(worker, x=x) for worker, x in zip(self.workers, copies, strict=bool(copies))]
+        self._in_round = workers
         pairs = zip(workers or self.workers, self.states, strict=True)
         asked = side_by_side([self.algorithm.round(worker, state) for worker, state in pairs])
         yield from with_steps(asked, partial(self._step_with, copies))
@@ -131,12 +133,28 @@ class Node:
         All members of the new view run it, between the same two rounds. A worker that has left does not.
         """
         self.algorithm.require(view.graph)
-        before, self.view = self.view, view
-        for worker in self.workers:
-            worker.view = view
+        before = self.view
+        self.see(view)
         pairs = zip(self.workers, self.states, strict=True)
         asked = side_by_side([self.algorithm.rewire(worker, state, before) for worker, state in pairs])
         yield from with_steps(asked, self._step_live)
+
+    def see(self, view: View) -> None:
+        """Take part with other members or along other edges from now on; states are someone else's matter."""
+        self.view = view
+        for worker in (*self.workers, *self._in_round):
+            worker.view = view
+
+    def catch_up_to(self, rounds: int) -> None:
+        """Go on with the others, if they are ahead."""
+        if rounds > self.rounds:
+            self.skip_to(rounds * self.cadence.every)
+
+    def skip_to(self, steps: int) -> None:
+        """Go on where others are after so many steps: at the beginning of a round."""
+        self.steps = steps - steps % self.cadence.every
+        for worker in self.workers:
+            worker.t = self.rounds
 
     def read(self) -> list[Tensor]:
         """Return copies of all parameters, one flat vector per group."""

@@ -88,7 +88,7 @@ class OverTransport(Together):
     """One worker among others on a network."""
 
     def __init__(self, transport: Transport) -> None:
-        super().__init__([transport.rank], range(transport.size))
+        super().__init__([transport.rank], transport.everybody)
         self.transport = transport
 
     def run(self, rounds: Sequence[Round], name: str) -> list[Counter[int]]:
@@ -105,6 +105,17 @@ class InOneProcess(Together):
     def run(self, rounds: Sequence[Round], name: str) -> list[Counter[int]]:
         """Run all workers' rounds in lockstep."""
         return run_together(rounds)
+
+
+class ByItself(Together):
+    """One worker that asks nobody: the others may come and go."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__([rank], [rank])
+
+    def run(self, rounds: Sequence[Round], name: str) -> list[Counter[int]]:
+        """Run this worker's round, in which it is alone."""
+        return run_together(dict(zip(self.ids, rounds, strict=True)))
 
 
 def squared_distance(xs: Sequence[Tensor], averages: Sequence[Tensor]) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
@@ -31,6 +32,42 @@ REFERENCE = Layout(("matrix",), ((64, 64),))  # where a compressor's promise is 
 COSTS = {"phases": "1", "memory": "none", "bytes": "degree × B"}
 
 
+class NeighbourMemory:
+    """A state that keeps something of each neighbour: how it follows edges that come and go.
+
+    Others are then in the middle of their rounds and cannot take part in a `rewire`. What a worker must know
+    of a new neighbour travels beside the rounds, as a copy in full.
+    """
+
+    def copy(self, worker: Worker) -> Tensor | None:
+        """Return what a new neighbour must know of this worker; by default nothing."""
+        return None
+
+    def become(self, worker: Worker, copy: Tensor) -> None:
+        """Show what another worker shows, whose model this one has taken.
+
+        Its neighbours then begin without a difference. A copy that is equal to the model itself would not do:
+        it may be far from all others in a few entries, where a compressor lets it follow only slowly.
+        """
+
+    def known(self, worker: Worker) -> list[int]:
+        """Return the neighbours of which something is kept."""
+        return []
+
+    def meet(self, worker: Worker, j: int, copy: Tensor | None) -> None:
+        """Begin to know neighbour j by its copy; without one, both have the values of the common start."""
+
+    def part(self, worker: Worker, j: int) -> None:
+        """Forget neighbour j."""
+
+    def believed(self, worker: Worker, j: int) -> tuple[list[Tensor], list[Tensor]]:
+        """Return what neighbour j should believe of this worker, and what is believed of j."""
+        return [], []
+
+    def catch_up(self, worker: Worker, C: Compressor, j: int, messages: Mapping[str, Tensor]) -> None:
+        """Take what neighbour j sent in an earlier round, before its copy was here."""
+
+
 class Algorithm(ABC):
     """A frozen dataclass whose `round` runs unchanged in every driver.
 
@@ -44,6 +81,7 @@ class Algorithm(ABC):
     varying_graphs: ClassVar[bool] = True  # works when W changes from round to round
     directed_graphs: ClassVar[bool] = True  # works when W is not symmetric
     reaches_consensus: ClassVar[bool] = True  # brings workers with different values to their average
+    in_step: ClassVar[bool] = False  # both ends of an edge must be in the same round
     reaches_all: ClassVar[bool] = False  # every round is with all workers, whatever the graph
     different_starts: ClassVar[dict[str, str]] = {}  # options for workers that start from different values
 
@@ -79,6 +117,23 @@ class Algorithm(ABC):
         By default the state holds nothing about neighbours, and there is nothing to do.
         """
         yield from ()
+
+    def where_edges_change(self) -> Algorithm:
+        """Return the algorithm for a network whose edges come and go; raise a ValueError if there is none.
+
+        One with a choice of `memory` keeps one replica per neighbour: a sum cannot be split again.
+        """
+        memory = getattr(self, "memory", None)
+        if memory == "sum":
+            raise ValueError(
+                f"{type(self).__name__} with memory='sum' cannot follow edges that come and go; leave memory "
+                f"out, or say memory='replicas'"
+            )
+        if memory is None:
+            return self
+        made = copy(self)
+        object.__setattr__(made, "memory", "replicas")  # not `replace`, which would warn of the theory again
+        return made
 
     def gossip(self, x: Tensor, memory: Tensor, W: Tensor, C: Compress, gamma: float) -> None:
         """Do a round's exchange for all workers at once, one row per worker, without steps, in place.

@@ -40,7 +40,7 @@ class Choco(Algorithm):
     gamma: Gamma = "auto"  # consensus step size
     order: Order = "adapt-then-combine"
     x_hat: Literal["start", "zero"] = "start"  # where x_hat begins: the common x_0, or 0 as published
-    memory: Memory = "sum"  # of the neighbours' x_hat
+    memory: Memory = "auto"  # of the neighbours' x_hat
     examples: ClassVar[dict[str, str]] = {"choco": "compressed differences to a public copy"}
     costs: ClassVar[dict[str, str]] = {"memory": "2 d"}
     varying_graphs: ClassVar[bool] = False
@@ -84,4 +84,4 @@ class Choco(Algorithm):
         state.absorb(worker, C, q, inbox)  #                  x^ += q, s += sum_j w_ij q_j
         if self.order == "combine-then-adapt":
             yield worker.step()  #                            x  += u
-        x.add_(state.disagreement(worker), alpha=gamma)  #    x  += gamma (s - x^)
+        x.add_(state.disagreement(worker, C), alpha=gamma)  # x  += gamma (s - x^)

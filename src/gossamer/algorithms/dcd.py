@@ -22,7 +22,7 @@ class DCD(Algorithm):
     """
 
     compressor: Compressor
-    memory: Memory = "sum"  # of the neighbours' x_hat; "replicas" for edges that come and go
+    memory: Memory = "auto"  # of the neighbours' x_hat; "replicas" for edges that come and go
     examples: ClassVar[dict[str, str]] = {"dcd": "neighbours keep replicas; every move is the compressed one"}
     costs: ClassVar[dict[str, str]] = {"memory": "2 d"}
     varying_graphs: ClassVar[bool] = False

@@ -25,7 +25,7 @@ class ECD(Algorithm):
     """
 
     compressor: Compressor
-    memory: Memory = "sum"  # of the x_tilde; "replicas" for edges that come and go
+    memory: Memory = "auto"  # of the x_tilde; "replicas" for edges that come and go
     examples: ClassVar[dict[str, str]] = {"ecd": "neighbours extrapolate from compressed points"}
     costs: ClassVar[dict[str, str]] = {"memory": "2 d, one in float64"}
     varying_graphs: ClassVar[bool] = False
@@ -39,7 +39,7 @@ class ECD(Algorithm):
         """All estimates are the common x_1."""
         require_common_start(worker, self)
         x_1 = worker.x.to(torch.float64, copy=True)
-        if self.memory == "sum":
+        if self.memory != "replicas":
             return ECDState(worker.x.clone(), x_1)
         return ECDReplicas(worker.x.clone(), {j: x_1.clone() for j in (*worker.neighbours, worker.id)})
 

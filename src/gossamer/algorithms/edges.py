@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from gossamer._random import bell_shaped
+from gossamer.algorithms.base import NeighbourMemory
 from gossamer.algorithms.orthonormal import orthonormal
 from gossamer.compress import wire
 from gossamer.compress.base import require_finite
@@ -39,6 +40,26 @@ class Edge:
             if i in which:
                 P[at], Q[at] = next(factors)
         return Edge(P, Q, part.c)
+
+
+@dataclass
+class PowerGossipState(NeighbourMemory):
+    """One edge per neighbour, drawn at their first exchange."""
+
+    edges: dict[int, Edge] = field(default_factory=dict)
+
+    def known(self, worker: Worker) -> list[int]:
+        """Return the other ends of the edges."""
+        return list(self.edges)
+
+    def part(self, worker: Worker, j: int) -> None:
+        """Forget the edge: both ends draw anew when they meet again."""
+        self.edges.pop(j, None)
+
+    def believed(self, worker: Worker, j: int) -> tuple[list[Tensor], list[Tensor]]:
+        """Return P and Q, which both ends have."""
+        factors = [*self.edges[j].P, *self.edges[j].Q] if j in self.edges else []
+        return factors, factors
 
 
 @dataclass

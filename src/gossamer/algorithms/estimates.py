@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from gossamer.algorithms.base import NeighbourMemory
 from gossamer.algorithms.replicas import changed
 from gossamer.compress import Compressor
 from gossamer.compress.wire import Message
@@ -40,7 +42,7 @@ class ECDState:
 
 
 @dataclass
-class ECDReplicas:
+class ECDReplicas(NeighbourMemory):
     """x_t: x after the last round. x_tilde: the estimates themselves, this worker's own among them."""
 
     x_t: Tensor
@@ -53,12 +55,44 @@ class ECDReplicas:
 
     def absorb(self, worker: Worker, C: Compressor, own: Message, inbox: Inbox, t: int) -> None:
         """Do x~_j = (1 - 2/t) x~_j + 2/t C(z_j)."""
-        for j, x_tilde in self.x_tilde.items():
-            x_tilde.mul_(1 - 2 / t)
-            if j == worker.id:
-                worker.add(C, x_tilde, own, 2 / t)
-            else:
-                worker.add_from(C, x_tilde, j, inbox[j][own.name], 2 / t)
+        self.x_tilde[worker.id].mul_(1 - 2 / t)
+        worker.add(C, self.x_tilde[worker.id], own, 2 / t)
+        for j, messages in inbox.items():
+            self._extrapolate(worker, C, j, messages[own.name])
+
+    def _extrapolate(self, worker: Worker, C: Compressor, j: int, message: Tensor) -> None:
+        """Do the same for one neighbour, by its own t."""
+        t = worker.round_of(j) + 1
+        self.x_tilde[j].mul_(1 - 2 / t)
+        worker.add_from(C, self.x_tilde[j], j, message, 2 / t)
+
+    def copy(self, worker: Worker) -> Tensor:
+        """Return x~_i."""
+        return self.x_tilde[worker.id]
+
+    def become(self, worker: Worker, copy: Tensor) -> None:
+        """Take x~_i from another worker."""
+        self.x_tilde[worker.id].copy_(copy)
+
+    def known(self, worker: Worker) -> list[int]:
+        """Return whose x~_j is kept."""
+        return [j for j in self.x_tilde if j != worker.id]
+
+    def meet(self, worker: Worker, j: int, copy: Tensor | None) -> None:
+        """Keep x~_j."""
+        self.x_tilde[j] = self.x_tilde[worker.id].clone() if copy is None else copy
+
+    def part(self, worker: Worker, j: int) -> None:
+        """Drop x~_j."""
+        del self.x_tilde[j]
+
+    def believed(self, worker: Worker, j: int) -> tuple[list[Tensor], list[Tensor]]:
+        """Return x~_i and x~_j."""
+        return [self.x_tilde[worker.id]], [self.x_tilde[j]]
+
+    def catch_up(self, worker: Worker, C: Compressor, j: int, messages: Mapping[str, Tensor]) -> None:
+        """Take one step of x~_j."""
+        self._extrapolate(worker, C, j, messages[""])
 
     def rewire(self, worker: Worker, before: View) -> StepsAndPhases:
         """Drop the estimates along lost edges, and get those along new ones in full."""

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
 from gossamer.algorithms.base import Algorithm, Order, require_gamma, require_order
-from gossamer.algorithms.edges import Edge, exchange, matrices_and_vectors, next_turns, probe
+from gossamer.algorithms.edges import (
+    PowerGossipState,
+    exchange,
+    matrices_and_vectors,
+    next_turns,
+    probe,
+)
 from gossamer.rounds.phase import StepsAndPhases
 from gossamer.rounds.view import View
 from gossamer.rounds.worker import Worker
-
-
-@dataclass
-class PowerGossipState:
-    """One edge per neighbour, drawn at their first exchange."""
-
-    edges: dict[int, Edge] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,7 @@ class PowerGossip(Algorithm):
     warm: bool = True  # keep P and Q; False draws afresh every time, as in the theorem
     order: Order = "adapt-then-combine"
     directed_graphs: ClassVar[bool] = False
+    in_step: ClassVar[bool] = True
     examples: ClassVar[dict[str, str]] = {"powergossip:1": "every edge follows its ends' largest difference"}
     costs: ClassVar[dict[str, str]] = {"phases": "S", "memory": "P, Q per edge", "bytes": "degree × S × B"}
     spec_options: ClassVar[tuple[str, ...]] = ("rank",)
@@ -76,7 +76,8 @@ class PowerGossip(Algorithm):
             inbox = yield exchange(turns)  #                   y_i  = X_i Q or X_i^T P alternately
             if self.order == "combine-then-adapt" and u is None:
                 u = yield from worker.update()  #              from the gradient at x
-            for j, turn in turns.items():  #                   P, Q = y_hi - y_lo and what it was made with
-                state.edges[j] = turn.absorb(inbox[j][""], X, whole, self.gamma * worker.weights[j])
+            for j, messages in inbox.items():  #               P, Q = y_hi - y_lo and what it was made with
+                weight = self.gamma * worker.weights[j]
+                state.edges[j] = turns[j].absorb(messages[""], X, whole, weight)
         if u is not None:
             worker.x.add_(u)  #                                x   += u

@@ -7,21 +7,23 @@ rounds: only a new one costs its two ends a copy in full.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from torch import Tensor
 
-from gossamer.algorithms.base import require_choice
+from gossamer.algorithms.base import NeighbourMemory, require_choice
 from gossamer.compress import Compressor, Identity
+from gossamer.compress.layout import Layout
 from gossamer.compress.wire import Message
 from gossamer.rounds.phase import Inbox, Phase, Step, StepsAndPhases, blame
 from gossamer.rounds.view import View
 from gossamer.rounds.worker import Worker
 
-Memory = Literal["sum", "replicas"]
+Memory = Literal["auto", "sum", "replicas"]  # auto: replicas where edges come and go, otherwise the sum
 FULL = Identity(raw="never")
+MOST = 4.0  # times its mean: how far an entry of two copies that have drifted apart counts
 
 
 @dataclass
@@ -34,7 +36,7 @@ class Sum:
     x_hat: Tensor
     r: Tensor
 
-    def disagreement(self, worker: Worker) -> Tensor:
+    def disagreement(self, worker: Worker, follows: Compressor | None = None) -> Tensor:
         """Return sum_j w_ij x^_j - x^_i."""
         return self.r
 
@@ -54,18 +56,24 @@ class Sum:
 
 
 @dataclass
-class Replicas:
-    """x_hat: the neighbours' copy of x_i. others: the x^_j of every neighbour."""
+class Replicas(NeighbourMemory):
+    """x_hat: the neighbours' copy of x_i. others: the x^_j of every neighbour.
+
+    met: the neighbours whose x^_j began as a copy, and may have been far from x^_i.
+    """
 
     x_hat: Tensor
     others: dict[int, Tensor]
+    met: dict[int, bool] = field(default_factory=dict)
 
-    def disagreement(self, worker: Worker) -> Tensor:
-        """Return sum_j w_ij (x^_j - x^_i)."""
+    def disagreement(self, worker: Worker, follows: Compressor | None = None) -> Tensor:
+        """Return sum_j w_ij (x^_j - x^_i), as far as the compressor by which x^_i follows x_i can bear it."""
+        slow = follows is not None and any(C.even for C in follows.alone())
         total = worker.zeros()
         for j, w in worker.weights.items():
             if j != worker.id:
-                total.add_(self.others[j] - self.x_hat, alpha=w)
+                d = self.others[j] - self.x_hat
+                total.add_(bounded(d, worker.layout) if slow and j in self.met else d, alpha=w)
         return total
 
     def absorb(self, worker: Worker, C: Compressor, own: Message, inbox: Inbox) -> None:
@@ -74,14 +82,58 @@ class Replicas:
         for j, messages in inbox.items():
             worker.add_from(C, self.others[j], j, messages[own.name])
 
+    def copy(self, worker: Worker) -> Tensor:
+        """Return x^_i."""
+        return self.x_hat
+
+    def become(self, worker: Worker, copy: Tensor) -> None:
+        """Take x^_i from another worker."""
+        self.x_hat.copy_(copy)
+
+    def known(self, worker: Worker) -> list[int]:
+        """Return whose x^_j is kept."""
+        return list(self.others)
+
+    def meet(self, worker: Worker, j: int, copy: Tensor | None) -> None:
+        """Keep x^_j."""
+        self.others[j] = self.x_hat.clone() if copy is None else copy
+        if copy is not None:
+            self.met[j] = True
+
+    def part(self, worker: Worker, j: int) -> None:
+        """Drop x^_j."""
+        del self.others[j]
+        self.met.pop(j, None)
+
+    def believed(self, worker: Worker, j: int) -> tuple[list[Tensor], list[Tensor]]:
+        """Return x^_i and x^_j."""
+        return [self.x_hat], [self.others[j]]
+
+    def catch_up(self, worker: Worker, C: Compressor, j: int, messages: Mapping[str, Tensor]) -> None:
+        """Do x^_j += C(v_j)."""
+        worker.add_from(C, self.others[j], j, messages[""])
+
     def rewire(self, worker: Worker, before: View) -> StepsAndPhases:
         """Drop the replicas of lost edges, and get those of new ones in full."""
         self.others = yield from changed(worker, self.others, self.x_hat, before)
 
 
+def bounded(d: Tensor, layout: Layout) -> Tensor:
+    """Return a difference of copies without outliers, in place; both ends of an edge get opposite numbers.
+
+    Where halves of a network meet again, a few entries differ by far more than the others. The pull on x
+    follows them at once, but x^ only by the mean of |x - x^|: x would overshoot further every time.
+    """
+    for part in layout.split(d):
+        if part.numel():
+            most = MOST * part.abs().mean()
+            part.clamp_(-most, most)
+    return d
+
+
 def start(worker: Worker, memory: Memory, x_hat: Tensor) -> Sum | Replicas:
     """Return the state at the start, where all public copies are the same."""
-    if memory == "sum":
+    if memory != "replicas":
         return Sum(x_hat, worker.zeros())
     return Replicas(x_hat, {j: x_hat.clone() for j in worker.neighbours})
 
@@ -112,4 +164,4 @@ def in_full(
 
 def require_memory(memory: str) -> None:
     """Raise a ValueError for an unknown kind of memory."""
-    require_choice("memory", memory, "sum", "replicas")
+    require_choice("memory", memory, "auto", "sum", "replicas")

@@ -32,21 +32,51 @@ EXTRAS = {
     "report": ("matplotlib", "jinja2"),
     "demo": ("scikit-learn",),
     "tensorboard": ("tensorboard",),
+    "mesh": ("pyzmq",),
 }
 
 
+Check = Callable[[], list[Finding]]
+
+MESH = "One worker of a mesh"
+Data = Annotated[Path | None, typer.Option("--data", help="A folder with a task's data: can it be read?")]
+Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+Listen = Annotated[
+    str | None, typer.Option("--listen", help="Where it will listen: 0.0.0.0:7000.", rich_help_panel=MESH)
+]
+PeersFile = Annotated[Path | None, typer.Option("--peers", help="The peers file.", rich_help_panel=MESH)]
+KeyName = Annotated[str | None, typer.Option("--key", help="Its key, by name or file.", rich_help_panel=MESH)]
+Plain = Annotated[bool, typer.Option("--plain", help="Do not encrypt.", rich_help_panel=MESH)]
+Only = Annotated[str | None, typer.Option("--peer", help="Try this peer only.", rich_help_panel=MESH)]
+Wait = Annotated[
+    float, typer.Option("--wait", help="Seconds to wait for others, and answer them.", rich_help_panel=MESH)
+]
+
+
 def doctor(
-    data: Annotated[Path | None, typer.Option(help="A folder with a task's data: can it be read?")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    data: Data = None,
+    as_json: Json = False,
+    listen: Listen = None,
+    peers: PeersFile = None,
+    key: KeyName = None,
+    plain: Plain = False,
+    peer: Only = None,
+    wait: Wait = 0.0,
 ) -> None:
     """Check this machine: versions, network, data, and a real exchange between two processes.
 
+    With --listen and --peers also a worker's place in a mesh, and a real exchange with the others.
+
     The exit code is 1 if there is a problem; run it on every machine before a long run.
 
-    [bold]Example:[/bold] gossamer doctor --data ~/cifar-10-batches-bin
+    [bold]Examples[/bold]
+
+    gossamer doctor --data ~/cifar-10-batches-bin
+
+    gossamer doctor --listen 0.0.0.0:7000 --peers peers.toml --key alice --wait 60
     """
     console, found = Console(highlight=False), []
-    for check in _checks(data):
+    for check in [*_checks(data), *_mesh_checks(listen, peers, key, peer, wait, plain=plain)]:
         with console.status("checking ...", spinner="line"):  # shown on terminals only
             findings = check()
         found += findings
@@ -62,7 +92,30 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _checks(data: Path | None) -> list[Callable[[], list[Finding]]]:
+def _mesh_checks(
+    listen: str | None, peers: Path | None, key: str | None, peer: str | None, wait: float, *, plain: bool
+) -> list[Check]:
+    """Return the checks of a worker's place in a mesh, if one is given."""
+    if listen is None and peers is None:
+        if key is not None or peer is not None or wait or plain:
+            raise ValueError(
+                "--key, --peer, --wait and --plain are for a mesh: give --listen and --peers, too"
+            )
+        return []
+    if listen is None or peers is None:
+        raise ValueError("a worker of a mesh needs both --listen HOST:PORT and --peers FILE")
+    from gossamer.cli.mesh_exchange import check_peers, check_place, find_place
+
+    place = find_place(listen, peers, key, plain=plain)
+    if isinstance(place, Finding):
+        finding = place
+        return [lambda: [finding]]
+    if peer is not None:
+        place.everybody.by_name(peer)  # a misspelt one is said at once
+    return [lambda: check_place(place, interfaces()), lambda: check_peers(place, peer, wait)]
+
+
+def _checks(data: Path | None) -> list[Check]:
     environ, addresses = os.environ, interfaces()
     named = ", ".join(f"{name} {address or '(no IPv4)'}" for name, address in addresses.items())
     return [

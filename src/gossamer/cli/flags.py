@@ -61,6 +61,7 @@ HELP: dict[str, tuple[str, str]] = {
     "keep": (KEEP, "How many checkpoints to keep."),
     "log_every": (KEEP, "Steps between two lines of metrics."),
     "deadline": (WHO, "Seconds to wait for a silent neighbour."),
+    "transport": (WHO, "torch, or mesh: without a server, encrypted, and workers may come and go."),
     "bandwidth": (NETWORK, "Of every worker, up and down: 10mbit."),
     "latency": (NETWORK, "One way, between any two: 20ms."),
     "network": (NETWORK, "Or a TOML or JSON file with what each worker and link can do."),

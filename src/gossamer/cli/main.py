@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.markup import escape
 
 import gossamer
-from gossamer.cli import lab
+from gossamer.cli import keys, lab
 from gossamer.cli.catalogue import algorithms, compressors, topologies
 from gossamer.cli.doctor import doctor
 from gossamer.cli.report import export_command, report_command
+from gossamer.cli.status import status
 from gossamer.cli.topology import topology
 from gossamer.cli.train import compare_command, simulate_command, train_command
 from gossamer.runs.processes.failures import is_explained, message
@@ -42,10 +43,12 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "algorithms": algorithms,
     "topologies": topologies,
     "doctor": doctor,
+    "status": status,
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)
 app.command("lab", context_settings=lab.SETTINGS)(lab.lab)
+app.add_typer(keys.app, name="keys")
 
 
 def _show_warning(

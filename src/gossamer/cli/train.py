@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import gossamer
 from gossamer.cli.comparisons import configs_of
 from gossamer.cli.flags import MODELLED, with_settings
-from gossamer.cli.outcome import show_outcome, show_table
+from gossamer.cli.outcome import INTERRUPTED, quoted, show_outcome, show_table
 from gossamer.runs.config import Config
 from gossamer.runs.system import require_unix
+
+if TYPE_CHECKING:  # what a command does not need is loaded by those that do
+    from gossamer.runs import Place, Summary
 
 Out = Annotated[
     Path | None, typer.Option("--out", help="The run's folder; runs/TASK-ALGORITHM-NUMBER if left out.")
@@ -31,10 +35,34 @@ WandB = Annotated[bool, typer.Option("--wandb", help="Log to Weights & Biases.")
 MLflow = Annotated[bool, typer.Option("--mlflow", help="Log to MLflow.")]
 
 
+MESH = "One worker of a mesh"
+Listen = Annotated[
+    str | None,
+    typer.Option("--listen", help="This worker's address and port: 0.0.0.0:7000.", rich_help_panel=MESH),
+]
+PeersFile = Annotated[
+    Path | None,
+    typer.Option("--peers", help="The peers file: name, address and key of each.", rich_help_panel=MESH),
+]
+KeyName = Annotated[
+    str | None, typer.Option("--key", help="This worker's key: gossamer keys new NAME.", rich_help_panel=MESH)
+]
+Join = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--join",
+        help="In place of --peers: KEY@HOST:PORT of a running worker, who tells of the others. Repeatable.",
+        rich_help_panel=MESH,
+    ),
+]
+Plain = Annotated[bool, typer.Option("--plain", help="Do not encrypt.", rich_help_panel=MESH)]
+
+
 TRAIN = """Train with real worker processes.
 
 Started plainly, it starts --workers processes on this machine. Under torchrun, on one machine or
-many, each process joins as a worker. Ctrl-C saves and stops; --resume continues bit for bit.
+many, each process joins as a worker. With --transport mesh, --listen and --peers it is one worker of a
+mesh, which may come and go. Ctrl-C saves and stops; --resume continues bit for bit.
 
 [bold]Examples[/bold]
 
@@ -45,6 +73,10 @@ gossamer train --task fashion --model cnn --algorithm choco --compressor sign --
 gossamer train --resume runs/fashion-choco-1
 
 torchrun --nnodes 4 --nproc-per-node 1 ... -m gossamer train --out runs/four --topology complete
+
+gossamer train --transport mesh --listen 0.0.0.0:7000 --peers peers.toml --key alice
+
+gossamer train --transport mesh --listen 0.0.0.0:7000 --join KEY@alice.example.org:7000 --key dave
 """
 SIMULATE = """Do the same run with all workers in one process, and report how long it would take on a network.
 
@@ -59,28 +91,42 @@ gossamer simulate --algorithm allreduce --network homes.toml --compute 50ms
 """
 
 
-def _one_run(text: str, *, simulated: bool) -> Callable[..., None]:
-    """Return the command that trains or simulates."""
+@with_settings(TRAIN, without=MODELLED)
+def train_command(
+    settings: dict[str, Any],
+    out: Out = None,
+    resume: Resume = None,
+    at_step: AtStep = None,
+    quiet: Quiet = False,
+    tensorboard: TensorBoard = False,
+    wandb: WandB = False,
+    mlflow: MLflow = False,
+    listen: Listen = None,
+    peers: PeersFile = None,
+    key: KeyName = None,
+    plain: Plain = False,
+    join: Join = None,
+) -> None:
+    """Train; see TRAIN."""
+    loggers = _loggers(quiet=quiet, tensorboard=tensorboard, wandb=wandb, mlflow=mlflow)
+    place = _place(settings, listen, peers, key, tuple(join or ()), plain=plain)
+    _run(settings, out, resume, at_step, loggers, simulated=False, place=place)
 
-    @with_settings(text, without=() if simulated else MODELLED)
-    def command(
-        settings: dict[str, Any],
-        out: Out = None,
-        resume: Resume = None,
-        at_step: AtStep = None,
-        quiet: Quiet = False,
-        tensorboard: TensorBoard = False,
-        wandb: WandB = False,
-        mlflow: MLflow = False,
-    ) -> None:
-        loggers = _loggers(quiet=quiet, tensorboard=tensorboard, wandb=wandb, mlflow=mlflow)
-        _run(settings, out, resume, at_step, loggers, simulated=simulated)
 
-    return command
-
-
-train_command = _one_run(TRAIN, simulated=False)
-simulate_command = _one_run(SIMULATE, simulated=True)
+@with_settings(SIMULATE)
+def simulate_command(
+    settings: dict[str, Any],
+    out: Out = None,
+    resume: Resume = None,
+    at_step: AtStep = None,
+    quiet: Quiet = False,
+    tensorboard: TensorBoard = False,
+    wandb: WandB = False,
+    mlflow: MLflow = False,
+) -> None:
+    """Simulate; see SIMULATE."""
+    loggers = _loggers(quiet=quiet, tensorboard=tensorboard, wandb=wandb, mlflow=mlflow)
+    _run(settings, out, resume, at_step, loggers, simulated=True)
 
 
 COMPARE = """Compare algorithms, compressors and graphs on one task: a table, plots and a page.
@@ -133,32 +179,95 @@ def _run(
     loggers: tuple[str, ...],
     *,
     simulated: bool,
+    place: Place | None = None,
 ) -> None:
-    from gossamer.runs.folder import new_folder
-    from gossamer.runs.loggers.loggers import require_loggers
-    from gossamer.runs.processes.worker import make_sampler
-
     require_unix()
     if resumed is None:
         if at_step is not None:
             raise ValueError("--at-step needs --resume")
-        config = _config(settings, out, simulated=simulated)
-        make_sampler(config, config.make_task())  # so that mistakes are found before a folder is made
-        require_loggers(loggers)
-        folder = out or new_folder(
-            Path("runs"), f"{Path(config.task).stem}-{config.algorithm.partition(':')[0]}"
-        )
-        start = gossamer.runs.simulate if simulated else gossamer.runs.train
-        summary = start(config, folder, command=_command(), loggers=loggers)
+        folder, summary = _begin(settings, out, loggers, simulated=simulated, place=place)
     else:
         folder = resumed
         if out is not None and out != folder:
             raise ValueError(f"--resume continues in {folder}; leave --out out")
-        summary = gossamer.runs.resume(
-            folder, at_step=at_step, loggers=loggers, settings=settings, simulated=simulated
-        )
+        if place is not None:  # the peers file may have grown since
+            settings = {name: value for name, value in settings.items() if name != "workers"}
+        with _telling_of_a_stop(folder, place):
+            summary = gossamer.runs.resume(
+                folder, at_step=at_step, loggers=loggers, settings=settings, simulated=simulated, place=place
+            )
     if simulated or os.environ.get("RANK", "0") == "0":  # under torchrun, worker 0 prints for all
         show_outcome(folder, summary)
+
+
+def _begin(
+    settings: dict[str, Any],
+    out: Path | None,
+    loggers: tuple[str, ...],
+    *,
+    simulated: bool,
+    place: Place | None,
+) -> tuple[Path, Summary]:
+    """Do a new run; return its folder as well."""
+    from gossamer.runs.folder import next_folder
+    from gossamer.runs.loggers.loggers import require_loggers
+    from gossamer.runs.processes.worker import make_sampler
+
+    config = _config(settings, out, simulated=simulated)
+    make_sampler(config, config.make_task())  # so that mistakes are found before a folder is made
+    require_loggers(loggers)
+    name = f"{Path(config.task).stem}-{config.algorithm.partition(':')[0]}"
+    made = nullcontext(out) if out is not None else next_folder(Path("runs"), name)
+    with made as folder, _telling_of_a_stop(folder, place):
+        if simulated:
+            return folder, gossamer.runs.simulate(config, folder, command=_command(), loggers=loggers)
+        return folder, gossamer.runs.train(config, folder, command=_command(), loggers=loggers, place=place)
+
+
+@contextmanager
+def _telling_of_a_stop(folder: Path, place: Place | None) -> Iterator[None]:
+    """Say how to go on if a signal has ended one worker of a mesh at once, as while it waits for others."""
+    from gossamer.runs.folder import RunFolder
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        if place is None:
+            raise
+        if RunFolder(folder).exists():
+            typer.echo(f"Stopped. Resume with: gossamer train --resume {quoted(folder)}")
+        else:
+            typer.echo("Stopped before the first step. The same command starts again.")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _place(
+    settings: dict[str, Any],
+    listen: str | None,
+    peers: Path | None,
+    key: str | None,
+    join: tuple[str, ...],
+    *,
+    plain: bool,
+) -> Place | None:
+    """Return this worker's place in a mesh, if one is given; the peers tell the number of workers."""
+    if listen is None and peers is None and not join:
+        if key is not None or plain:
+            raise ValueError("--key and --plain are for one worker of a mesh: give --listen and --peers, too")
+        return None
+    if peers is not None and join:
+        raise ValueError("--join asks a running worker for the peers: leave --peers out, or --join")
+    if listen is None or (peers is None and not join):
+        raise ValueError("one worker of a mesh needs both --listen HOST:PORT and --peers FILE (or --join)")
+    if settings.setdefault("transport", "mesh") != "mesh":
+        raise ValueError("--listen, --peers and --join are for --transport mesh")
+    from gossamer.runs import Place
+
+    place = Place(listen, peers, key, plain, join)
+    count, who = place.roster.workers, peers or "the run"
+    if settings.setdefault("workers", count) != count:
+        raise ValueError(f"{who} has {count} peers, not {settings['workers']}: leave --workers out")
+    return place
 
 
 def _config(settings: dict[str, Any], out: Path | None, *, simulated: bool) -> Config:

@@ -41,6 +41,7 @@ class Compressor(ABC):
     examples: ClassVar[dict[str, str]] = {}  # what people may type, and what is then sent; none: no name
     size_matters: ClassVar[bool] = False  # how much it keeps of a matrix depends on the matrix's size
     contraction_option: ClassVar[str] = ""  # the option that makes it a contraction, if it needs one
+    even: ClassVar[bool] = False  # all entries get one magnitude: large ones are followed slowly
     keeps_case: ClassVar[bool] = False  # what follows its name is not lower-cased
     raw: RawPolicy = "auto"
 

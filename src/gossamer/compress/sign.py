@@ -28,6 +28,7 @@ class Sign(Compressor):
     """
 
     code: ClassVar[int] = 5
+    even: ClassVar[bool] = True
     examples: ClassVar[dict[str, str]] = {"sign": "1 bit, a scale per tensor"}
 
     @property

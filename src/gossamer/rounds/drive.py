@@ -45,7 +45,7 @@ def side_by_side(rounds: Sequence[StepsAndPhases]) -> StepsAndPhases:
         )
         if phases:
             inbox = yield _joined(phases)
-            inboxes = [_part(inbox, i) for i in range(len(rounds))]
+            inboxes = [{j: part_of(m, i) for j, m in inbox.items()} for i in range(len(rounds))]
         else:
             yield STEP
             inboxes = [{} for _ in rounds]
@@ -97,9 +97,7 @@ def _joined(phases: Sequence[Phase]) -> Phase:
     return Phase(send, expect)
 
 
-def _part(inbox: Inbox, which: int) -> Inbox:
+def part_of(messages: Mapping[str, Tensor], which: int) -> dict[str, Tensor]:
+    """Return what a peer sent for one of several rounds that ran as one."""
     front = f"{which} "
-    return {
-        j: {name.removeprefix(front): m for name, m in messages.items() if name.startswith(front)}
-        for j, messages in inbox.items()
-    }
+    return {name.removeprefix(front): m for name, m in messages.items() if name.startswith(front)}

@@ -51,7 +51,7 @@ class Phase:
 
     def inbox(self, arrived: Mapping[int, Tensor]) -> Inbox:
         """Take the bytes that have arrived apart into messages."""
-        return {j: _apart(data, self.expect[j]) for j, data in arrived.items()}
+        return {j: take_apart(data, self.expect[j]) for j, data in arrived.items()}
 
 
 class Traffic(NamedTuple):
@@ -94,7 +94,8 @@ def _end_to_end(messages: list[Tensor]) -> Tensor:
     return messages[0] if len(messages) == 1 else torch.cat(messages)
 
 
-def _apart(data: Tensor, sizes: Mapping[str, int]) -> dict[str, Tensor]:
+def take_apart(data: Tensor, sizes: Mapping[str, int]) -> dict[str, Tensor]:
+    """Return the messages that were sent end to end, by name."""
     if len(sizes) == 1:
         return dict.fromkeys(sizes, data)
     parts = torch.split_with_sizes(data, list(sizes.values()))

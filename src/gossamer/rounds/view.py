@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from gossamer.topology import Schedule, Topology
+from gossamer.topology import Schedule, Topology, ring
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,10 @@ class View:
         """Return the ids of the workers that receive from a worker in round t."""
         return tuple(self.members[i] for i in self.graph.receivers(self.place(me), t))
 
+    def round_of(self, peer: int, t: int) -> int:
+        """Return the round of a worker whose neighbour is in round t: the same, where all are in step."""
+        return t
+
     def place(self, me: int) -> int:
         """Return which row of W is about a worker."""
         if me not in self._places:
@@ -57,3 +62,36 @@ class View:
     @cached_property
     def _places(self) -> dict[int, int]:
         return {member: i for i, member in enumerate(self.members)}
+
+
+@dataclass(frozen=True, eq=False)
+class LocalView(View):
+    """What one worker knows where edges come and go: its own row of W, in this round.
+
+    The graph is that of all workers that are known, present or not.
+    """
+
+    row: Mapping[int, float] = field(default_factory=dict)  # weights by id, increasing, its own included
+    peers: tuple[int, ...] = ()  # whom it exchanges with; one that it does not know yet has no weight
+    rounds: Mapping[int, int] = field(default_factory=dict)  # those of its neighbours
+
+    @classmethod
+    def alone(cls, me: int) -> LocalView:
+        """Return the view of a worker that knows nobody yet."""
+        return cls((me,), ring(1), {me: 1.0})
+
+    def weights(self, me: int, t: int) -> dict[int, float]:
+        """Return the row."""
+        return dict(self.row)
+
+    def senders(self, me: int, t: int) -> tuple[int, ...]:
+        """Return the other ends of the edges."""
+        return self.peers
+
+    def receivers(self, me: int, t: int) -> tuple[int, ...]:
+        """Return the other ends of the edges."""
+        return self.peers
+
+    def round_of(self, peer: int, t: int) -> int:
+        """Return the round that a neighbour's message belongs to."""
+        return self.rounds.get(peer, t)

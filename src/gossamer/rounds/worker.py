@@ -56,6 +56,10 @@ class Worker:
         """Return the workers that send to this one in this round."""
         return self.view.senders(self.id, self.t)
 
+    def round_of(self, j: int) -> int:
+        """Return the round of a neighbour: this worker's, unless workers come and go."""
+        return self.view.round_of(j, self.t)
+
     def step(self) -> Step:
         """Ask for x += u, the step of the user's own torch optimizer at the present gradients."""
         return STEP
@@ -101,7 +105,7 @@ class Worker:
     ) -> None:
         """Do into += weight * C(v_j) for a neighbour's message."""
         with blame(j):
-            compressor.at(j, self.t).add(into, message, self.layout, weight)
+            compressor.at(j, self.round_of(j)).add(into, message, self.layout, weight)
 
     def add_weighted(
         self, compressor: Compressor, into: Tensor, own: Message, inbox: Inbox, scale: float = 1.0

@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from gossamer.runs.config import Config, read_config
     from gossamer.runs.exporting import export
     from gossamer.runs.folder import RunFolder
+    from gossamer.runs.processes.meshes import Place
     from gossamer.runs.record import Run, read_run
     from gossamer.runs.run import resume, simulate, train
     from gossamer.runs.summary import Summary
 
 __all__ = [
     "Config",
+    "Place",
     "Run",
     "RunFolder",
     "Summary",
@@ -33,6 +35,7 @@ __getattr__ = loading(
     __name__,
     {
         "Config": "config",
+        "Place": "processes.meshes",
         "Run": "record",
         "RunFolder": "folder",
         "Summary": "summary",

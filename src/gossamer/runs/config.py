@@ -26,7 +26,9 @@ OPTIMIZERS = ("sgd", "adam", "adamw")
 LR_SCALES = ("none", "sqrt", "linear")
 SCHEDULES = ("constant", "step", "cosine")
 BUFFERS = ("average", "local")
+TRANSPORTS = ("torch", "mesh")
 CHOICES = {"optimizer": OPTIMIZERS, "lr_scale": LR_SCALES, "schedule": SCHEDULES, "buffers": BUFFERS}
+CHOICES |= {"transport": TRANSPORTS}
 DEFAULT_COMPRESSOR = "topk:0.01"
 DEFAULT_EPOCHS = 10.0
 MAY_CHANGE_ON_RESUME = ("deadline", "keep")  # they do not influence the result
@@ -70,6 +72,7 @@ class Config:
         log_every: Steps between two lines of metrics.
         keep: How many checkpoints are kept.
         deadline: Seconds for which a silent peer is waited for.
+        transport: "torch", or "mesh" for workers that come and go.
         simulated: Whether all workers are in one process.
         bandwidth: Of all links of a modelled network, such as "10mbit".
         latency: Of all links of a modelled network, such as "20ms".
@@ -119,6 +122,7 @@ class Config:
     log_every: int | None = None
     keep: int = 2
     deadline: float = 300.0
+    transport: str = "torch"
     simulated: bool = False
     bandwidth: str | None = None
     latency: str | None = None
@@ -154,7 +158,7 @@ class Config:
         """Return the algorithm with its compressor; its gamma may still be "auto"."""
         made = gossamer.algorithms.make(self.algorithm, self.compressor, gamma=self.gamma, **self.options)
         made.require_period(self.every, self.overlap)
-        return made
+        return made if self.transport == "torch" else made.where_edges_change()
 
     def make_network(self) -> Network | None:
         """Return the network whose time a simulation reports, if one was named."""

@@ -44,15 +44,17 @@ def export(run: str | Path, path: str | Path) -> int:
         raise ValueError(f"{target}: the model is written as safetensors; name a file *.safetensors")
     if not target.absolute().parent.is_dir():
         raise FileNotFoundError(f"there is no folder {target.parent} to write {target.name} to")
-    held = [set(folder.checkpoints.steps(rank)) for rank in range(config.workers)]
-    common = set.intersection(*held)
+    found = folder.checkpoints.ranks()
+    # Where an entry of the peers file is revoked, the numbers of a mesh's workers have a gap.
+    ranks = found if config.transport == "mesh" and len(found) >= config.workers else range(config.workers)
+    common = set.intersection(*(set(folder.checkpoints.steps(rank)) for rank in ranks))
     if not common:
         raise FileNotFoundError(
             f"{folder.path} has no checkpoint of all {config.workers} workers; where they ran on several "
             f"machines, bring their checkpoint folders together first"
         )
     step = max(common)
-    states = [folder.checkpoints.load(step, rank) for rank in range(config.workers)]
+    states = [folder.checkpoints.load(step, rank) for rank in ranks]
     trained = set(states[0]["trained"])
     model = {
         name: _mean([state["model"][name] for state in states])

@@ -6,7 +6,8 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,27 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         os.fsync(folder)  # so that the rename is on the disk as well
     finally:
         os.close(folder)
+
+
+@contextmanager
+def made(folder: Path) -> Iterator[None]:
+    """Make a folder, and those that it is in; if the body fails and has left them empty, they go again."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    with gone_if_empty(*new):
+        yield
+
+
+@contextmanager
+def gone_if_empty(*folders: Path) -> Iterator[None]:
+    """Remove folders, each before the one that it is in, if the body fails and has left them empty."""
+    try:
+        yield
+    except BaseException:
+        for folder in folders:
+            with suppress(OSError):  # something is in it
+                folder.rmdir()
+        raise
 
 
 def free_space(path: Path) -> str:

@@ -16,7 +16,7 @@ import platform
 import shlex
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
@@ -24,10 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.runs.config import Config, read_config
-from gossamer.runs.files import json_safe, write_atomically
+from gossamer.runs.files import gone_if_empty, json_safe, made, write_atomically
 from gossamer.runs.summary import Summary
 from gossamer.runs.training.checkpoint import Checkpoints
 
+FOLDERS = ("metrics", "checkpoints", "logs")
+LEFT_BY_A_START = frozenset({"lock", "peers.toml"})  # that was killed while it waited for the others
 PACKAGES = ("gossamer", "torch", "numpy", "networkx", "safetensors")
 
 
@@ -50,18 +52,51 @@ class RunFolder:
 
     def create(self, config: Config, command: str) -> None:
         """Make the folder of a new run, unless it holds another one."""
+        self._require_free()
+        self.fill(config, command)
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Make and lock the folder of a run that is to begin; without a `fill` by the end, it goes again.
+
+        So a worker that has waited for the others in vain leaves nothing that would be in its own way.
+        """
+        self._require_free(but=LEFT_BY_A_START)
+        with made(self.path):
+            before = {path.name for path in self.path.iterdir()}
+            with self.held():
+                try:
+                    yield
+                finally:
+                    if not self.exists():
+                        self._clear(before)
+
+    def _require_free(self, but: frozenset[str] = frozenset()) -> None:
+        """Raise a FileExistsError if something is in the folder, but for files of these names and a lock."""
         if self.exists():
             raise FileExistsError(
                 f"{self.path} already holds a run ({self.config().label}, {self.status()}); resume it "
                 f"with --resume {shlex.quote(str(self.path))}, or choose another folder with --out"
             )
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        if not self.path.exists():
+            return
+        names = {path.name for path in self.path.iterdir()} if self.path.is_dir() else {"no folder"}
+        if names and not ("lock" in names and names <= but):
             raise FileExistsError(f"{self.path} exists and is not a run; choose another folder with --out")
-        self.fill(config, command)
+
+    def _clear(self, kept: set[str]) -> None:
+        """Remove what a start has made, but for what was there before it."""
+        files = {*LEFT_BY_A_START, "environment.json", "summary.json"}
+        for path in [path for path in self.path.iterdir() if path.name not in kept]:
+            with suppress(OSError):
+                if path.name in FOLDERS:
+                    path.rmdir()
+                elif path.name in files:
+                    path.unlink()
 
     def fill(self, config: Config, command: str) -> None:
         """Write what is known at the start, unless it exists: machines may or may not share the folder."""
-        for name in ("metrics", "checkpoints", "logs"):
+        for name in FOLDERS:
             (self.path / name).mkdir(parents=True, exist_ok=True)
         if not self.exists():
             self.write("environment.json", environment(command))
@@ -154,12 +189,20 @@ def _commit() -> str | None:
     return found.stdout.strip()
 
 
+@contextmanager
+def next_folder(base: Path, name: str) -> Iterator[Path]:
+    """Make and yield a new folder; if the body fails before anything is in it, the number is free again."""
+    with made(base):
+        folder = new_folder(base, name)
+        with gone_if_empty(folder):
+            yield folder
+
+
 def new_folder(base: Path, name: str) -> Path:
     """Make and return the first of base/name-1, base/name-2, ... that does not exist."""
-    base.mkdir(parents=True, exist_ok=True)
     for number in count(1):
         try:
-            (base / f"{name}-{number}").mkdir()
+            (base / f"{name}-{number}").mkdir(parents=True)
         except FileExistsError:
             continue
         return base / f"{name}-{number}"

@@ -140,9 +140,8 @@ def _evaluations(lines: dict[int, list[Line]]) -> list[Line]:
         if isinstance(line.get("bytes_sent"), (int, float)):
             sent.setdefault(line["step"], []).append(line["bytes_sent"])
     means = {step: sum(values) / len(values) for step, values in sent.items()}
-    return [
-        line | {"bytes_mean": means.get(line["step"])} for line in _of_kind(lines.get(0, []), "evaluation")
-    ]
+    first = lines.get(min(lines, default=0), [])  # in a folder of one worker of a mesh there is only its own
+    return [line | {"bytes_mean": means.get(line["step"])} for line in _of_kind(first, "evaluation")]
 
 
 def _derived(

@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import Diverged
 from gossamer.network import seconds
 from gossamer.network.clock import Clock
 from gossamer.runs.config import Config
 from gossamer.runs.folder import RunFolder
 from gossamer.runs.loggers.loggers import make_loggers, require_loggers
 from gossamer.runs.processes.launch import launch
+from gossamer.runs.processes.member import train_member
+from gossamer.runs.processes.meshes import Place
 from gossamer.runs.processes.worker import make_sampler, train_worker
 from gossamer.runs.summary import Summary
 from gossamer.runs.system import require_unix
@@ -24,22 +25,29 @@ from gossamer.runs.training.learner import own_randomness
 from gossamer.runs.training.local_workers import AllWorkers
 from gossamer.runs.training.loop import Loop
 from gossamer.runs.training.stop import Stop
-from gossamer.runs.training.summarize import description, mark_failed, results
+from gossamer.runs.training.summarize import description, mark_error, mark_failed, results
 from gossamer.runs.training.timetable import Timetable
 
 
 def train(
-    config: Config, out: str | Path, *, command: str | None = None, loggers: tuple[str, ...] = ()
+    config: Config,
+    out: str | Path,
+    *,
+    command: str | None = None,
+    loggers: tuple[str, ...] = (),
+    place: Place | None = None,
 ) -> Summary:
     """Train with real worker processes; return the summary.
 
-    Under torchrun this process is one of the workers; otherwise it starts them all, here.
+    Under torchrun, or with a place in a mesh, this process is one of the workers; otherwise it starts them
+    all, here.
 
     Args:
         config: The run's settings.
         out: The run's folder, which must not exist or be empty.
         command: How to repeat the run, for its report; this process's command line if left out.
         loggers: Where metrics go as well: "tensorboard", "wandb" or "mlflow".
+        place: This worker's place in a mesh over many machines.
 
     Returns:
         What is in summary.json; under torchrun, only worker 0 knows `summary.average`.
@@ -61,6 +69,8 @@ def train(
     require_loggers(loggers)
     _require_workers(config)
     folder, command = RunFolder(Path(out)), command or shlex.join(sys.argv)
+    if place is not None:
+        return train_member(folder, config, place, loggers=loggers, command=command)
     if not under_torchrun() or os.environ["RANK"] == "0":
         folder.create(config, command)
     return _train(folder, config, loggers, command, resume=False, at_step=None)
@@ -107,6 +117,7 @@ def resume(
     loggers: tuple[str, ...] = (),
     settings: Mapping[str, Any] | None = None,
     simulated: bool | None = None,
+    place: Place | None = None,
 ) -> Summary:
     """Resume a run that was stopped, or killed, where it was; return the summary.
 
@@ -117,6 +128,7 @@ def resume(
         settings: Settings that the run must have; only `keep` and `deadline` may differ from its own.
         simulated: Resume in this process, or with worker processes if False; as before if left out. A
             run may change from one to the other, with the same bits.
+        place: This worker's place in a mesh over many machines.
 
     Returns:
         What is in summary.json.
@@ -153,6 +165,8 @@ def resume(
         return folder.summary()
     if not under_torchrun() or os.environ["RANK"] == "0":
         folder.write_config(config)
+    if place is not None:
+        return train_member(folder, config, place, resume=True, at_step=at_step, loggers=loggers)
     if config.simulated:
         return _simulate(folder, config, loggers, resume=True, at_step=at_step)
     return _train(folder, config, loggers, "", resume=True, at_step=at_step)
@@ -201,8 +215,7 @@ def _train(
         )
     except Exception as error:
         if rank == 0:
-            status = "diverged" if isinstance(error, Diverged) else "failed"
-            mark_failed(folder, status, f"{type(error).__name__}: {error}")
+            mark_error(folder, error)
         raise
 
 

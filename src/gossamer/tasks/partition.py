@@ -62,12 +62,16 @@ class Sampler:
         return self.examples // (self.workers * self.batch_size)
 
     def batches(self, epoch: int, worker: int) -> Tensor:
-        """Return the positions of every batch of an epoch, one batch per row."""
+        """Return the positions of every batch of an epoch, one batch per row.
+
+        A worker beyond the number of workers has come since: it has the share of another, in its own order.
+        """
+        share = worker % self.workers
         if self.kind == "iid":
             rng = generator(self.seed, "deal", epoch)
-            own = torch.randperm(self.examples, generator=rng)[worker :: self.workers]
+            own = torch.randperm(self.examples, generator=rng)[share :: self.workers]
         else:
-            own = self.shards[worker]
+            own = self.shards[share]
         rng = generator(self.seed, "order", epoch, worker)
         wanted = self.steps * self.batch_size
         rounds = -(-wanted // len(own))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -39,6 +39,7 @@ class Transport(ABC):
 
     def __init__(self, rank: int, size: int, deadline: float) -> None:
         self.rank, self.size = rank, size
+        self.everybody: Sequence[int] = range(size)  # the ids of all workers that begin together
         self.deadline = deadline  # seconds that `wait` waits
         self.sent: Counter[int] = Counter()  # bytes of all phases started, by peer
         self.received: Counter[int] = Counter()
@@ -75,7 +76,7 @@ class Transport(ABC):
 
     def configure(self, view: View) -> None:
         """Learn, between two rounds, who takes part from now on."""
-        unknown = [j for j in view.members if not 0 <= j < self.size]
+        unknown = [j for j in view.members if j not in self.everybody]
         if unknown:
             raise ValueError(f"workers {unknown} are not in this group of {self.size}, which cannot grow")
 

@@ -17,14 +17,14 @@ LONGEST = 150  # characters of a field, so that three fit into an error text how
 
 def agree(transport: Transport, settings: Mapping[str, str], name: str = "handshake") -> None:
     """Compare every setting with worker 0's; on a difference all workers raise the same MismatchError."""
-    rank, n = transport.rank, transport.size
+    rank, everybody = transport.rank, transport.everybody
     text = torch.frombuffer(bytearray(json.dumps(dict(settings)).encode()), dtype=torch.uint8)
     length = torch.tensor([text.numel()])
-    run(broadcast(rank, range(n), length), transport, name)
-    reference = text.clone() if rank == 0 else torch.empty(int(length), dtype=torch.uint8)
-    run(broadcast(rank, range(n), reference), transport, name)
+    run(broadcast(rank, everybody, length), transport, name)
+    reference = text.clone() if rank == everybody[0] else torch.empty(int(length), dtype=torch.uint8)
+    run(broadcast(rank, everybody, reference), transport, name)
     complaint = text_as_tensor(_difference(rank, settings, json.loads(bytes(reference.tolist()))))
-    run(first_error(rank, range(n), complaint), transport, name)
+    run(first_error(rank, everybody, complaint), transport, name)
     if complaint.any():
         field, who, found, expected = json.loads(text_of(complaint))
         raise MismatchError(field, who, found, expected)

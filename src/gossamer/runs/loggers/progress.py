@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -55,10 +56,10 @@ class ProgressLine:
         """Show what is new: the moving line always, a lasting one for every evaluation."""
         self._seen |= line
         if self._bar is not None:
-            short = "  ".join([*self._loss(), self._distance(), *self._pace()])
+            short = "  ".join([*self._loss(), *self._distance(), *self._pace()])
             self._bar.update(self._id, completed=line["step"], description=short)
         if line["kind"] == "evaluation":
-            words = [f"step {line['step']}/{self._steps}", *self._loss(), *self._quality(), self._distance()]
+            words = [f"step {line['step']}/{self._steps}", *self._loss(), *self._quality(), *self._distance()]
             words += [*self._pace(), *([] if self._bar is not None else [self._time_left(line["step"])])]
             self._print("  ".join(words))
         if line["kind"] == "diverged":
@@ -81,14 +82,16 @@ class ProgressLine:
         average, local = (self._seen.get(key, {}).get(metric) for key in ("average", "local_mean"))
         return [] if average is None or local is None else [f"{metric} {average:.4g} (local {local:.4g})"]
 
-    def _distance(self) -> str:
-        distance = self._seen.get("consensus_distance")
-        return "consensus distance ?" if distance is None else f"consensus distance {distance:.3g}"
+    def _distance(self) -> list[str]:
+        """Return how far apart workers are; one that has asked nobody does not know."""
+        distance = self._seen.get("consensus_distance", math.nan)
+        known = distance is not None and not math.isnan(distance)
+        return [f"consensus distance {distance:.3g}"] if known else []
 
     def _pace(self) -> list[str]:
         passed = max(time.monotonic() - self._began, 1e-9)
         pace = (self._seen["step"] - self._first) * self._examples / passed
-        return [f"{self._seen.get('bytes_sent', 0) / 1e6:.2f} MB sent by worker 0", f"{pace:.0f} examples/s"]
+        return [f"{self._seen.get('bytes_sent', 0) / 1e6:.2f} MB sent per worker", f"{pace:.0f} examples/s"]
 
     def _time_left(self, step: int) -> str:
         rate = (time.monotonic() - self._began) / max(1, step - self._first)

@@ -28,29 +28,46 @@ def train_worker(
     loggers: tuple[str, ...] = (),
     command: str = "",
     transport: Transport | None = None,
+    stop: Stop | None = None,
 ) -> Summary:
-    """Train as one of the run's workers; return the summary."""
-    stop = Stop(folder.path, margin(config))
+    """Train as one of the run's workers; return the summary.
+
+    Worker 0 writes it and tells loggers, and so does one with a command of its own, which brings its `stop`.
+    """
+    speaks = rank == 0 or stop is not None
+    stop = stop or Stop(folder.path, margin(config))
     with stop.listening():
         task = config.make_task()
         sampler = make_sampler(config, task)
-        here = OneWorker(config, task, sampler, rank, transport)
+        alone = resume and config.transport == "mesh" and _needs_nobody(folder, config, rank, at_step)
+        here = OneWorker(config, task, sampler, rank, transport, broadcast=not alone)
+        stop.begun = True
         folder.fill(config, command)
         loop = Loop(here, config, Timetable.of(config, sampler), folder)
         if resume:
             loop.resume(at_step)
         known = description(loop, task, sampler, "measured", os.environ.get(LAB))
         made: list[Logger] = []
-        if rank == 0:
+        if speaks:
             folder.write_summary(known)
             made = make_loggers(loggers, folder.path, config, task)
         status = loop.run(made, stop.at)
         known = results(known, loop, status)
-        if rank == 0:
+        if speaks:
             folder.write_summary(known)
             Stop.clear(folder.path)
         here.optimizer.close()
     return known
+
+
+def _needs_nobody(folder: RunFolder, config: Config, rank: int, at_step: int | None) -> bool:
+    """Return whether a worker of a mesh that resumes can do so whoever else is there.
+
+    From its own checkpoint it can; without one it begins with the others, or joins them, as if it were new.
+    Where a round is with all workers, they look together for a step to resume from.
+    """
+    has_own = at_step is not None or bool(folder.checkpoints.steps(rank))
+    return has_own or config.make_algorithm().reaches_all
 
 
 def make_sampler(config: Config, task: Task) -> Sampler:

@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -30,6 +31,7 @@ from gossamer.lab.namespaces import NAMESPACES, enter
 from gossamer.runs.config import Config
 from gossamer.runs.folder import RunFolder
 from gossamer.runs.processes.failures import is_explained, message
+from gossamer.runs.processes.meshes import LocalMesh
 from gossamer.runs.processes.worker import train_worker
 from gossamer.tasks import TASKS
 
@@ -97,6 +99,18 @@ class WorkerProcesses:
             if failed_at is not None and time.monotonic() - failed_at > GRACE:
                 self.send(signal.SIGKILL)
 
+    def wait_and_replace(self, fork: Callable[[int], WorkerProcess]) -> None:
+        """Wait for all; start those that were killed again, as long as others are there to return to."""
+        while any(worker.code is None for worker in self.workers):
+            time.sleep(0.02)
+            for i, worker in enumerate(self.workers):
+                worker.poll()
+                killed = worker.code is not None and worker.code < 0
+                others = any(w.code is None for w in self.workers)
+                if killed and others and not self.stop_requests:
+                    os.close(worker.notes)
+                    self.workers[i] = fork(worker.rank)
+
 
 def main() -> None:
     """Fork the workers, and write their reports of what went wrong to a pipe, as JSON lines."""
@@ -120,10 +134,17 @@ def main() -> None:
     if processes.stop_requests:
         return
     alive, _held = os.pipe()  # closes when this process ends, however it ends
-    for rank in range(int(os.environ["WORLD_SIZE"])):
+    n = int(os.environ["WORLD_SIZE"])
+    over_mesh = RunFolder(given.folder).config().transport == "mesh"
+    given.mesh = LocalMesh(n) if over_mesh else None
+    for rank in range(n):
         processes.workers.append(_fork(rank, given, alive, _held))
     end_with_parent(lambda: processes.send(signal.SIGKILL))
-    processes.wait()
+    if over_mesh:
+        given.resume = False  # who returns gets its model from the others
+        processes.wait_and_replace(lambda rank: _fork(rank, given, alive, _held))
+    else:
+        processes.wait()
     _report(given.notes, [note for worker in processes.workers if (note := worker.note())])
 
 
@@ -179,8 +200,15 @@ def _work(rank: int, given: argparse.Namespace, notes: int) -> NoReturn:
         os.dup2(log, 2)
     try:
         loggers = tuple(given.loggers)
+        config = folder.config()
         train_worker(
-            folder, folder.config(), rank, resume=given.resume, at_step=given.at_step, loggers=loggers
+            folder,
+            config,
+            rank,
+            resume=given.resume,
+            at_step=given.at_step,
+            loggers=loggers,
+            transport=given.mesh and given.mesh.join(rank, config.deadline),
         )
     except KeyboardInterrupt:
         os._exit(130)  # the user wants it at once

@@ -41,6 +41,11 @@ class Checkpoints:
         folders = self._folders().items()
         return sorted((step for step, at in folders if (at / f"worker-{rank}.json").is_file()), reverse=True)
 
+    def ranks(self) -> list[int]:
+        """Return the workers that have a complete checkpoint."""
+        files = (path for at in self._folders().values() for path in at.glob("worker-*.json"))
+        return sorted({int(path.stem.removeprefix("worker-")) for path in files})
+
     def save(self, step: int, rank: int, state: Any) -> None:  # noqa: ANN401 - a tree of tensors and numbers
         """Write a worker's state, completely or not at all."""
         tensors: dict[str, Tensor] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -26,14 +27,15 @@ def evaluate(here: LocalWorkers) -> Evaluation:
     before = _asked(here)
     local = [learner.evaluate() for learner in here.learners]
     rows = here.together.gather([list(metrics.values()) for metrics in local])
-    local_mean = {name: sum(row[i] for row in rows) / here.n for i, name in enumerate(local[0])}
+    local_mean = {name: sum(row[i] for row in rows) / len(rows) for i, name in enumerate(local[0])}
     own, averages = average_model(here)
     average = None
-    if here.learners[0].rank == 0:
+    if here.speaks:
         with here.learners[0].with_values(averages[0]):
             average = here.learners[0].evaluate()
     count = here.learners[0].parameter_vectors  # without the buffers, which come after them
     distance = here.together.distance([xs[:count] for xs in own], [xs[:count] for xs in averages])
+    distance = math.nan if here.independent else distance  # it has asked nobody
     sent = zip(here.sent_evaluating, before, _asked(here), strict=True)
     here.sent_evaluating = [total + after - earlier for total, earlier, after in sent]
     return Evaluation(local, local_mean, average, distance)

@@ -29,9 +29,12 @@ class Learner:
 
     Whatever is random in a step (dropout, a user's augmentation) is drawn from generators seeded
     by (seed, step, worker) just before it: a run that is resumed, or simulated, draws the same.
+    Its share of the data is that of worker number `share`, by default its rank.
     """
 
-    def __init__(self, config: Config, task: Task, sampler: Sampler, rank: int) -> None:
+    def __init__(
+        self, config: Config, task: Task, sampler: Sampler, rank: int, share: int | None = None
+    ) -> None:
         self.config, self.task, self.rank = config, task, rank
         seed_everything(seed_of(config.seed, "model"))
         self.model: Module = task.model()
@@ -44,7 +47,8 @@ class Learner:
         self.first_loss: float | None = None
         self._buffers = Buffers(self.model, config.buffers)
         self._steps_per_epoch = sampler.steps
-        self._batches = lru_cache(maxsize=1)(lambda epoch: sampler.batches(epoch, rank))
+        share = rank if share is None else share
+        self._batches = lru_cache(maxsize=1)(lambda epoch: sampler.batches(epoch, share))
 
     def backward(self, step: int, lr: float) -> float:
         """Put the gradient of this step's batch into the parameters; return the loss."""

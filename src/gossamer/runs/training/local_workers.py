@@ -19,7 +19,7 @@ from gossamer._node.checkpoint import joined_state, take_apart
 from gossamer._node.gamma import with_gamma
 from gossamer._node.node import Node
 from gossamer._node.settings import run_settings
-from gossamer._node.together import InOneProcess, OverTransport, Together
+from gossamer._node.together import ByItself, InOneProcess, OverTransport, Together
 from gossamer.algorithms import Algorithm
 from gossamer.network.clock import Clock
 from gossamer.rounds.drive import run_together
@@ -41,11 +41,22 @@ class LocalWorkers(ABC):
     seconds: float  # that training has taken, without evaluations and checkpoints
     sent: list[Counter[int]]  # bytes by receiver, one counter per local worker
     sent_evaluating: list[int]  # bytes, one number per local worker
+    first_step = 0  # in a run that goes on already, how far it is
 
     @property
     def n(self) -> int:
         """The number of all workers."""
         return len(self.together.members)
+
+    @property
+    def speaks(self) -> bool:
+        """Whether what is said of all workers, such as how good their average is, is said here."""
+        return self.learners[0].rank == self.together.members[0]
+
+    @property
+    def independent(self) -> bool:
+        """Whether the others go on whatever happens here."""
+        return False
 
     @abstractmethod
     def step(self, step: int, lr: float) -> list[float]:
@@ -72,9 +83,17 @@ class OneWorker(LocalWorkers):
     """One worker of a run over a network."""
 
     def __init__(
-        self, config: Config, task: Task, sampler: Sampler, rank: int, transport: Transport | None
+        self,
+        config: Config,
+        task: Task,
+        sampler: Sampler,
+        rank: int,
+        transport: Transport | None,
+        *,
+        broadcast: bool = True,
     ) -> None:
-        self.learners = [Learner(config, task, sampler, rank)]
+        founders = range(config.workers) if transport is None else transport.everybody
+        self.learners = [Learner(config, task, sampler, rank, share_of(rank, founders))]
         self.optimizer = decentralize(
             self.learners[0].optimizer,
             self.learners[0].model,
@@ -86,10 +105,18 @@ class OneWorker(LocalWorkers):
             seed=config.seed,
             deadline=config.deadline,
             transport=transport,
+            broadcast=broadcast,
         )
-        self.together = OverTransport(self.optimizer.transport)
+        self._comes_and_goes = config.transport == "mesh" and not self.optimizer.algorithm.reaches_all
+        self.together = ByItself(rank) if self._comes_and_goes else OverTransport(self.optimizer.transport)
+        self.first_step = self.optimizer.steps
         self.algorithm, self.seconds = self.optimizer.algorithm, 0.0
         self.sent, self.sent_evaluating = [self.optimizer.sent], [0]
+
+    @property
+    def independent(self) -> bool:
+        """Whether it is one of those that come and go."""
+        return self._comes_and_goes
 
     def step(self, step: int, lr: float) -> list[float]:
         """Do one step and one round with the neighbours."""
@@ -195,6 +222,15 @@ class AllWorkers(LocalWorkers):
         before = self._clock.now
         self._clock.step(phases, compute, step, self.nodes[0].cadence)
         return self._clock.now - before
+
+
+def share_of(rank: int, founders: Sequence[int]) -> int:
+    """Return which share of the data a worker has, given the ids of those that the data are dealt to.
+
+    Ids have gaps where entries of a peers file are revoked, and shares must have none. Who was added later
+    keeps its id, which is beyond all shares.
+    """
+    return founders.index(rank) if rank in founders else rank
 
 
 def _without_model(state: dict[str, Any]) -> dict[str, Any]:

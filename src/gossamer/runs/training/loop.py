@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import shlex
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from gossamer.runs.training.checkpoint import DamagedCheckpoint
 from gossamer.runs.training.evaluate import Evaluation, evaluate
 from gossamer.runs.training.local_workers import LocalWorkers
 from gossamer.runs.training.timetable import Timetable
+
+log = logging.getLogger("gossamer")
 
 CANDIDATES = 64  # checkpoints that worker 0 offers to resume from
 Status = Literal["finished", "interrupted", "diverged", "failed"]
@@ -41,7 +44,7 @@ class Loop:
 
     def __init__(self, here: LocalWorkers, config: Config, timetable: Timetable, folder: RunFolder) -> None:
         self.here, self.config, self.timetable, self.folder = here, config, timetable, folder
-        self.step = 0
+        self.step = here.first_step
         self.evaluation: Evaluation | None = None
         self.error: str | None = None
         self.train_losses = [math.nan] * len(here.learners)  # at the last line
@@ -61,7 +64,7 @@ class Loop:
             status, self.error = "diverged", str(error)
             lines = [{"kind": "diverged", **self._when(i), "error": str(error)} for i in range(len(ranks))]
             self._log(loggers, lines)
-            if len(ranks) < self.here.n:  # the others must not wait for this worker
+            if len(ranks) < self.config.workers:  # the others must not wait for this worker
                 raise
         finally:
             for file in self._files:
@@ -92,6 +95,9 @@ class Loop:
         """Write a checkpoint on every worker; if one cannot, all stop with its error."""
         complaints = [self._save_one(index) for index in range(len(self.here.learners))]
         complaint = self.here.together.first_error(complaints)
+        if complaint and self.here.independent:
+            log.warning("%s; it trains on, and tries again at the next checkpoint", complaint)
+            return
         if complaint:
             raise GossamerError(f"{complaint}; {self._remedy}")
         for learner in self.here.learners:  # only now that all workers have saved
@@ -200,7 +206,9 @@ class Loop:
             for file, line in zip(self._files, lines, strict=True):
                 file.write(line)
         except OSError as error:
-            raise GossamerError(f"the metrics could not be written: {error}; {self._remedy}") from error
+            if not self.here.independent:
+                raise GossamerError(f"the metrics could not be written: {error}; {self._remedy}") from error
+            log.warning("the metrics could not be written: %s; it trains on", error)
         for logger in loggers:
             logger.line(lines[0])
 

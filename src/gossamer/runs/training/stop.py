@@ -5,6 +5,9 @@ folder, and every worker looks for the file after each step. A worker waits for 
 round, so no two workers are further apart, in rounds, than the graph's diameter. Where workers share no
 folder, or a graph changes so that this does not hold, the worst that happens is that some checkpoint is
 not held by all: the run then resumes from the one before.
+
+A worker of a mesh may wait minutes for the others. Until it trains there is nothing to save, and a signal
+ends it at once.
 """
 
 from __future__ import annotations
@@ -25,10 +28,13 @@ def margin(config: Config) -> int:
 
 
 class Stop:
-    """Listens to signals, and to the other workers' requests to stop."""
+    """Listens to signals, and to the other workers' requests to stop.
 
-    def __init__(self, folder: Path, margin: int) -> None:
-        self._path, self._margin = folder / "stop", margin
+    As long as training has not `begun`, a signal raises KeyboardInterrupt.
+    """
+
+    def __init__(self, folder: Path, margin: int, *, begun: bool = True) -> None:
+        self._path, self._margin, self.begun = folder / "stop", margin, begun
         self._asked = False
 
     @staticmethod
@@ -55,4 +61,6 @@ class Stop:
             file.write(str(step))  # a worker that reads the file before finds no number, and tries again
 
     def _on_signal(self) -> None:
+        if not self.begun:
+            raise KeyboardInterrupt
         self._asked = True

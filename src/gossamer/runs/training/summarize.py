@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
+from gossamer.errors import Diverged
 from gossamer.runs.config import Config
 from gossamer.runs.files import json_safe
 from gossamer.runs.folder import RunFolder
@@ -26,7 +27,7 @@ def description(loop: Loop, task: Task, sampler: Sampler, clock: str, network: s
         task=task.name,
         metric=task.metric,
         better=task.better,
-        workers=here.n,
+        workers=config.workers,
         parameters=sum(p.numel() for p in here.learners[0].parameters.values()),
         algorithm=config.algorithm,
         compressor=config.compressor,
@@ -59,8 +60,10 @@ def results(known: Summary, loop: Loop, status: str) -> Summary:
         average=json_safe(found.average) if found else None,
         local_mean=json_safe(found.local_mean) if found else None,
         consensus_distance=json_safe(found.consensus_distance) if found else None,
-        train_loss=json_safe(sum(loss for loss, _ in rows) / here.n),
-        bytes_sent=tuple(sum(link.sent for link in links if link.sender == rank) for rank in range(here.n)),
+        train_loss=json_safe(sum(loss for loss, _ in rows) / len(rows)),
+        bytes_sent=tuple(
+            sum(link.sent for link in links if link.sender == rank) for rank in here.together.members
+        ),
         bytes_evaluating=tuple(int(sent) for _, sent in rows),
         links=links,
         bytes_full=_full_precision(loop.config, known.parameters or 0, loop.step),
@@ -74,10 +77,20 @@ def mark_failed(folder: RunFolder, status: str, error: str) -> None:
         folder.write_summary(replace(read_run(folder.path).summary, status=status, error=error))
 
 
+def mark_error(folder: RunFolder, error: Exception) -> None:
+    """Write into the summary which error has ended the run."""
+    status = "diverged" if isinstance(error, Diverged) else "failed"
+    mark_failed(folder, status, f"{type(error).__name__}: {error}")
+
+
 def _links(here: LocalWorkers) -> tuple[Link, ...]:
     """Return the bytes of every pair that has exchanged messages in training."""
-    rows = here.together.gather([[float(sent[j]) for j in range(here.n)] for sent in here.sent])
-    return tuple(Link(i, j, int(count)) for i, row in enumerate(rows) for j, count in enumerate(row) if count)
+    peers = sorted(here.sent[0]) if here.independent else list(range(here.n))
+    rows = here.together.gather([[float(sent[j]) for j in peers] for sent in here.sent])
+    pairs = zip(here.together.members, rows, strict=True)
+    return tuple(
+        Link(i, j, int(count)) for i, row in pairs for j, count in zip(peers, row, strict=True) if count
+    )
 
 
 def _full_precision(config: Config, parameters: int, steps: int) -> int:
