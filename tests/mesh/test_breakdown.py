@@ -9,6 +9,7 @@ import zmq
 
 import gossamer
 from gossamer._mesh.connections import Dialler
+from gossamer._mesh.contacts import Channel
 from gossamer._mesh.sockets import MOST_AT_ONCE, Sockets
 from gossamer.errors import GossamerError
 from tests.support.meshes import join, made_up_keys, new_keys, peers_of
@@ -37,6 +38,37 @@ def test_no_file_descriptor_is_left(monkeypatch):
         a.protocol.need(1)
     wait_until(lambda: everybody_knows_everybody(a, b))
     assert len(failed) == 3
+    a.close()
+    b.close()
+
+
+def test_a_connection_that_libzmq_gives_up_ends_the_link(monkeypatch):
+    """All connections of the link are closed then: what waits in them must not be awaited for ever.
+
+    It happens to a member that ends while it is connected to and is back before that was noticed.
+    """
+    keys = made_up_keys(2)
+    peers = peers_of(keys)
+    a, b = (join(peers, i) for i in range(2))
+    with a.sockets.changed:
+        link = a.protocol.need(1)
+    wait_until(lambda: link.up and (1, Channel.CONTROL) in a.sockets._lanes)
+
+    tick, breaks = a.protocol.tick, list[int]()
+
+    def gives_up(now):
+        if not breaks:  # in the thread that owns the sockets
+            breaks.append(a.protocol.breaks[1])
+            connection = a.sockets._lanes[1, Channel.CONTROL].connections[0]
+            connection.follow("HANDSHAKE_FAILED_PROTOCOL", 0)
+            a.sockets._read_events(connection, now)
+            breaks.append(a.protocol.breaks[1])
+        tick(now)
+
+    monkeypatch.setattr(a.protocol, "tick", gives_up)
+    wait_until(lambda: len(breaks) == 2)
+    assert breaks == [0, 1]
+    wait_until(lambda: link.up)
     a.close()
     b.close()
 

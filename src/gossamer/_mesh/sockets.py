@@ -234,8 +234,9 @@ class Sockets(threading.Thread):
                 self.trouble[peer] = connection.failure
             if event == "DISCONNECTED":
                 self.protocol.disconnected(peer, now)
-            if connection.over:  # the next greeting connects anew
-                self._close_connections(peer)
+        if connection.over:  # the next greeting connects anew; what waits in the others is lost
+            self.protocol.disconnected(peer, now)
+            self._close_connections(peer)
 
     def _put_out(self) -> None:
         while self.protocol.out:
