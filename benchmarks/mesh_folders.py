@@ -18,7 +18,7 @@ from benchmarks.mesh_soak import N, wait_until
 from benchmarks.mesh_workers import Invitation
 from benchmarks.record import ROOT
 from gossamer.runs.folder import RunFolder
-from gossamer.runs.processes.meshes import free_addresses
+from gossamer.runs.processes.ports import HeldPorts
 
 DISK = "24m"  # two checkpoints of eight workers take 6 MB
 EVERY, STEPS = 100, 1500  # steps between two checkpoints, and of the run on a full disk
@@ -112,7 +112,7 @@ def all_killed() -> list[Row]:
     """Kill all eight workers at once; six of them resume from their own checkpoints, and go on."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        Invitation.write(folder, free_addresses(N))
+        Invitation.write(folder, HeldPorts(N).addresses)
         runs = {rank: folder / f"run-{rank}" for rank in range(N)}
         first = [_start(folder, r, [*SETTINGS, "--steps", str(ENDLESS), "--out", str(runs[r])]) for r in runs]
         try:

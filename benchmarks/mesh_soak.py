@@ -35,7 +35,7 @@ from benchmarks.mesh_member import DEADLINE, SILENCE, Job, member
 from benchmarks.record import write
 from gossamer._mesh.keys import Key, from_z85
 from gossamer._mesh.peers import Peer, Peers
-from gossamer.runs.processes.meshes import free_addresses
+from gossamer.runs.processes.ports import HeldPorts
 
 N = 8
 ALGORITHMS = {
@@ -173,7 +173,7 @@ def new_job(
     """Return a phase's settings, with keys of its own, and ports of this machine unless others are given."""
     pairs = [map(from_z85, zmq.curve_keypair()) for _ in range(N)]
     keys = tuple(Key(f"member-{i}", *pair) for i, pair in enumerate(pairs))
-    places = zip(keys, addresses or free_addresses(N), strict=True)
+    places = zip(keys, addresses or HeldPorts(N).addresses, strict=True)
     peers = Peers(tuple(Peer(i, key.name, where, key.public) for i, (key, where) in enumerate(places)))
     return Job(folder, peers, keys, algorithm, compressor)
 

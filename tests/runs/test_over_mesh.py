@@ -17,9 +17,9 @@ from gossamer._mesh.keys import load_key, new_key
 from gossamer._mesh.peers import Peer, Peers, read_peers, write_peers
 from gossamer.runs import Config, RunFolder, simulate, train
 from gossamer.runs.files import read_lines
-from gossamer.runs.processes.meshes import PORTS, free_addresses
 from gossamer.runs.training.local_workers import share_of
 from gossamer.tasks import Sampler
+from tests.support.meshes import free_addresses
 from tests.support.runs import final, same
 from tests.support.small import FILE, small
 from tests.support.waiting import IMPATIENT, LIMIT, wait_until
@@ -46,8 +46,7 @@ class Machines:
 
     def __init__(self, folder, n):
         self.folder, self.stack = folder, ExitStack()
-        session = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
-        self.addresses = free_addresses(n, PORTS[session % 8 :: 8])
+        self.addresses = free_addresses(n)
         self.keys = [load_key(str(new_key(f"w{i}", folder))) for i in range(n)]
         self.running = {}
 

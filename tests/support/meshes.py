@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
+from collections import deque
 from typing import Any
 
 import zmq
@@ -12,7 +12,9 @@ import gossamer
 from gossamer._mesh.keys import Key, from_z85
 from gossamer._mesh.peers import Peer, Peers
 from gossamer._mesh.transport import MeshTransport
-from gossamer.runs.processes.meshes import PORTS, free_addresses
+from gossamer.runs.processes.ports import HeldPorts
+
+HELD: deque[HeldPorts] = deque(maxlen=200)  # of this session: no other is given one before a test is over
 
 
 def new_keys(n: int) -> list[Key]:
@@ -25,11 +27,15 @@ def made_up_keys(n: int) -> list[Key]:
     return [Key(f"w{i}", hashlib.sha256(f"{i}".encode()).hexdigest(), "") for i in range(n)]
 
 
+def free_addresses(n: int) -> list[str]:
+    """Return addresses on this machine that are free, and stay so for the length of a test."""
+    HELD.append(HeldPorts(n))
+    return HELD[-1].addresses
+
+
 def peers_of(keys: list[Key]) -> Peers:
-    """Return peers on ports of this machine that are free and stay so; other sessions have others."""
-    session = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
-    addresses = free_addresses(len(keys), PORTS[session % 8 :: 8])
-    pairs = enumerate(zip(keys, addresses, strict=True))
+    """Return peers on this machine."""
+    pairs = enumerate(zip(keys, free_addresses(len(keys)), strict=True))
     return Peers(tuple(Peer(i, key.name, where, key.public) for i, (key, where) in pairs))
 
 

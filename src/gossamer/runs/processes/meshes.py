@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
-import socket
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,10 +14,9 @@ from gossamer._mesh.peers import Peer, Peers, read_peers
 from gossamer._mesh.roster import Roster, founded_now
 from gossamer._mesh.transport import MeshTransport
 from gossamer.lab.namespaces import NAMESPACES, SUBNET
+from gossamer.runs.processes.ports import HeldPorts
 
 PORT = 7000  # of every worker in a lab, where each has an address of its own
-# On this machine. The kernel gives higher ones to connections, and would do so while a worker is away.
-PORTS = range(20_000, 32_000)
 
 
 @dataclass(frozen=True)
@@ -73,7 +68,8 @@ class LocalMesh:
         zmq = require_zmq()
         self._keys = [Key(f"worker-{i}", *map(from_z85, zmq.curve_keypair())) for i in range(n)]
         self._in_lab = NAMESPACES in os.environ
-        addresses = _lab_addresses(n) if self._in_lab else free_addresses(n)
+        self._held = HeldPorts(0 if self._in_lab else n)
+        addresses = self._held.addresses or _lab_addresses(n)
         pairs = enumerate(zip(self._keys, addresses, strict=True))
         self._peers = Peers(tuple(Peer(i, key.name, where, key.public) for i, (key, where) in pairs))
 
@@ -81,21 +77,6 @@ class LocalMesh:
         """Return a worker's end of the mesh; encrypted in a lab, as between machines."""
         key = self._keys[rank] if self._in_lab else None
         return mesh(self._peers.all[rank].address, self._peers, key, deadline=deadline)
-
-
-def free_addresses(n: int, ports: Sequence[int] = PORTS) -> list[str]:
-    """Return addresses of this machine on which nobody listens, in a random order."""
-    found: list[str] = []
-    with ExitStack() as held:
-        for port in random.sample(ports, len(ports)):
-            if len(found) == n:
-                break
-            with suppress(OSError):  # somebody listens there
-                held.enter_context(socket.create_server(("127.0.0.1", port)))
-                found.append(f"127.0.0.1:{port}")
-    if len(found) < n:
-        raise ValueError(f"{n} workers need a port each, and {len(found)} are free: end other programs")
-    return found
 
 
 def _lab_addresses(n: int) -> list[str]:
