@@ -11,7 +11,7 @@ import torch
 from gossamer._mesh import greetings, neighbourhood
 from gossamer._mesh.contacts import Send
 from gossamer._mesh.frames import Frame, Kind, encode
-from gossamer._mesh.link import MODEL, ROUNDS
+from gossamer._mesh.link import MODEL, OTHERS, ROUNDS, Link, Message
 from gossamer._mesh.members import Member, Status
 from gossamer._mesh.neighbourhood import WRONG, Due, Neighbourhood
 from gossamer._mesh.newcomer import SIZE, Donor
@@ -41,6 +41,11 @@ class Nothing:
         return None
 
 
+def new_member(i, numbers):
+    entry = lambda j, *more: Member(j, f"{j:064x}", f"w{j}", f"h{j}:1", *more)  # noqa: E731
+    return Protocol(entry(i, 5, Status.WAITING), [entry(1 - i)], b"together", lambda: next(numbers), 0.0)
+
+
 class Pair:
     """Two members that have begun together, and the edge between them."""
 
@@ -63,9 +68,7 @@ class Pair:
             p.end_founding()
 
     def member(self, i):
-        entry = lambda j, *more: Member(j, f"{j:064x}", f"w{j}", f"h{j}:1", *more)  # noqa: E731
-        known = [entry(1 - i)]
-        return Protocol(entry(i, 5, Status.WAITING), known, b"together", lambda: next(self.numbers), 0.0)
+        return new_member(i, self.numbers)
 
     def carry(self):
         """Hand over all frames, until there are none."""
@@ -192,3 +195,41 @@ def test_a_refusal_that_was_for_somebody_before(theirs, counts):
     protocol.heard(f"{0:064x}", encode(b"together", refusal), 1.0)
     assert bool(protocol.refusals) == counts
     assert protocol.refused["w0", "stale"] == (not counts)
+
+
+def test_a_message_that_came_between_two_greetings_out_of_order_is_not_lost_without_notice():
+    """A process is greeted, again after its peer has connected anew, and then by what was sent at first."""
+    numbers = count(1)
+    x, y = (new_member(i, numbers) for i in range(2))
+
+    def said(by):
+        sent = [action.data for action in by.out if isinstance(action, Send)]
+        by.out.clear()
+        return sent
+
+    def hear(by, frames):
+        source = y if by is x else x
+        for data in frames:
+            by.heard(f"{source.id:064x}", data, 0.0)
+
+    x._greet(Link(y.id, x._nonce, 0.0))
+    stale = said(x)
+    x.need(y.id)
+    hear(y, said(x))
+    hear(x, said(y))
+    assert x.links[y.id].up
+    x.post(y.id, OTHERS, Message(memoryview(b"for all"), phase=1))
+    frames = said(x)
+    data = [frame for frame in frames if frame[3] == Kind.DATA]
+    hear(y, [*stale, *data])
+    assert y.refused["w0", "epoch"] == 1, "it has come too soon"
+    hear(y, [frame for frame in frames if frame not in data])
+    for _ in range(3):
+        hear(x, said(y))
+        hear(y, said(x))
+        for p in (x, y):
+            p.tick(1.0)
+    assert x.links[y.id].up
+    assert y.links[x.id].up
+    assert x.breaks[y.id] == y.breaks[x.id] == 1, "both know that something may be lost"
+    assert "messages are missing" in [news.reason for news in (*x.news, *y.news)]

@@ -201,6 +201,8 @@ class Company(Contacts):
 
     def _up(self, link: Link) -> None:
         super()._up(link)
+        if not link.up:
+            return
         link.patience = 1.0
         self._send(link.peer, Kind.MEMBERS, greetings.write({"facts": self.members.facts()}))
 

@@ -200,6 +200,9 @@ class Contacts:
             self._left(link)
 
     def _up(self, link: Link) -> None:
+        if link.lacks_messages:
+            self._down(link, "messages are missing", tell=True)
+            return
         self.news.append(News("up", link.peer))
         self._flush(link)
 

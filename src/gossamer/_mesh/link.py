@@ -15,6 +15,7 @@ from gossamer._mesh.frames import PIECE, Frame, Kind, Refused
 
 WINDOW = 64 << 20  # bytes sent that the peer has not taken yet: it bounds what a slow reader has to hold
 MOST_AHEAD = 4096  # messages that a peer may be ahead
+MOST_REFUSED = 16  # epochs whose messages were refused, of one peer
 MOST_HELD = 1 << 30  # bytes of messages that have arrived from one peer and were not taken, or 4 models
 # The streams: training rounds, what all do together, what a neighbour must know, and the model for newcomers.
 ROUNDS, OTHERS, COPIES, MODEL = range(4)
@@ -100,6 +101,7 @@ class Link:
         self.last: list[int] | None = None  # the peer's last numbers, if it has said goodbye
         self.digests: dict[int, bytes] = {}  # what this end should believe of the peer, by message number
         self.streams = (Stream(), Stream(), Stream(), Stream())
+        self.refused: deque[int] = deque(maxlen=MOST_REFUSED)  # epochs of messages that came too soon, or late
 
     @property
     def epoch(self) -> int:
@@ -118,6 +120,14 @@ class Link:
         self._begin_anew()
         self.their_edge = self.parting = False
         self.greeted = -1e9
+
+    @property
+    def lacks_messages(self) -> bool:
+        """Whether messages of this epoch came before it was this one, and were refused.
+
+        That happens where a greeting is overtaken, since a peer connects anew while its last words travel.
+        """
+        return self.epoch in self.refused
 
     @property
     def over(self) -> bool:
@@ -145,6 +155,8 @@ class Link:
     def confirm(self, frame: Frame) -> None:
         """Refuse a frame of another epoch; the right one shows that the peer has heard the greeting."""
         if not self.epoch or frame.epoch != self.epoch:
+            if frame.kind == Kind.DATA:
+                self.refused.append(frame.epoch)
             raise Refused("epoch")
         self.up = True
 
