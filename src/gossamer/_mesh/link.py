@@ -101,7 +101,7 @@ class Link:
         self.last: list[int] | None = None  # the peer's last numbers, if it has said goodbye
         self.digests: dict[int, bytes] = {}  # what this end should believe of the peer, by message number
         self.streams = (Stream(), Stream(), Stream(), Stream())
-        self.refused: deque[int] = deque(maxlen=MOST_REFUSED)  # epochs of messages that came too soon, or late
+        self.refused: deque[int] = deque(maxlen=MOST_REFUSED)  # epochs of messages that came too soon
 
     @property
     def epoch(self) -> int:
