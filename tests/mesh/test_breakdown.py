@@ -9,7 +9,6 @@ import zmq
 
 import gossamer
 from gossamer._mesh.connections import Dialler
-from gossamer._mesh.contacts import Channel
 from gossamer._mesh.sockets import MOST_AT_ONCE, Sockets
 from gossamer.errors import GossamerError
 from tests.support.meshes import join, made_up_keys, new_keys, peers_of
@@ -52,14 +51,15 @@ def test_a_connection_that_libzmq_gives_up_ends_the_link(monkeypatch):
     a, b = (join(peers, i) for i in range(2))
     with a.sockets.changed:
         link = a.protocol.need(1)
-    wait_until(lambda: link.up and (1, Channel.CONTROL) in a.sockets._lanes)
+    wait_until(lambda: link.up and any(a.sockets.lanes.of(1)))
 
     tick, breaks = a.protocol.tick, list[int]()
 
     def gives_up(now):
         if not breaks:  # in the thread that owns the sockets
             breaks.append(a.protocol.breaks[1])
-            connection = a.sockets._lanes[1, Channel.CONTROL].connections[0]
+            control = next(lane for lane in a.sockets.lanes.of(1) if lane is not None)
+            connection = control.connections[0]
             connection.follow("HANDSHAKE_FAILED_PROTOCOL", 0)
             a.sockets._read_events(connection, now)
             breaks.append(a.protocol.breaks[1])

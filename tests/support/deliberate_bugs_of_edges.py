@@ -76,23 +76,32 @@ def messages_before_the_copy_are_forgotten(right):
     return lambda hood, peer, message: not hood.edges[peer].known
 
 
-@bug(Neighbourhood, "_receive_copy")
+@bug(Neighbourhood, "_come_to_know")
 def messages_before_the_copy_are_taken_in_the_wrong_order(right):
-    def receive_copy(hood, peer, edge):
+    def come_to_know(hood, peer, edge):
         edge.waiting.reverse()
         right(hood, peer, edge)
 
-    return receive_copy
+    return come_to_know
 
 
-@bug(Neighbourhood, "_receive_copy")
+@bug(Neighbourhood, "_come_to_know")
 def messages_before_the_copy_are_taken_twice(right):
-    def receive_copy(hood, peer, edge):
-        waiting, edge.waiting = edge.waiting, [m for m in edge.waiting for _ in range(2)]
+    def come_to_know(hood, peer, edge):
+        if edge.met and edge.waiting:
+            edge.waiting.appendleft(edge.waiting[0])
         right(hood, peer, edge)
-        edge.waiting = [] if edge.known else waiting
 
-    return receive_copy
+    return come_to_know
+
+
+@bug(Neighbourhood, "_come_to_know")
+def it_counts_as_known_before_all_messages_were_taken(right):
+    def come_to_know(hood, peer, edge):
+        right(hood, peer, edge)
+        edge.known = edge.met
+
+    return come_to_know
 
 
 @bug(Neighbourhood, "give_up")

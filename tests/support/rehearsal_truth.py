@@ -111,16 +111,18 @@ def check_weights(me: int, weights: Mapping[int, float], edges: Mapping[int, Edg
 
 def check_known(me: int, replicas: Mapping[int, object], edges: Mapping[int, Edge]) -> None:
     """Check that a worker keeps replicas of those that it has an edge to, and of nobody else."""
-    known = 0
+    met = 0
     for peer, edge in edges.items():
-        if edge.known:
-            known += 1
+        if edge.known and not edge.met:
+            raise Broken(f"worker {me} believes to know worker {peer}, which it has not met")
+        if edge.met:
+            met += 1
             if peer not in replicas:
-                raise Broken(f"worker {me} believes to know worker {peer}, of which it has no replica")
+                raise Broken(f"worker {me} has met worker {peer}, of which it has no replica")
         elif len(edge.waiting) > MOST_WAITING:
             raise Broken(f"{len(edge.waiting)} messages wait for a copy")
-    if known != len(replicas):
-        raise Broken(f"worker {me} has edges to {known} that it knows, and replicas of {set(replicas)}")
+    if met != len(replicas):
+        raise Broken(f"worker {me} has edges to {met} that it has met, and replicas of {set(replicas)}")
 
 
 def check_link(link: Link) -> None:

@@ -7,11 +7,13 @@ at once: none, unless both ends founded the run together. Since W = I - sum_e w_
 e_j)^T is symmetric and doubly stochastic for any edges and weights, the average of all workers is kept.
 
 Where an algorithm keeps a replica of each neighbour, a new edge begins with a copy in full from each end. It
-travels beside the rounds; the messages that arrive before it is complete wait for it.
+travels beside the rounds; the messages that arrive before it is complete wait for it, and are then taken a
+few in each round.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol as Interface
@@ -20,6 +22,7 @@ from gossamer._mesh.link import COPIES, ROUNDS, WINDOW, Arriving, Link, Message
 from gossamer._mesh.protocol import Protocol
 
 GUARD = 64  # rounds between two comparisons of what is believed
+AT_ONCE = 2  # messages that have waited for a copy and are taken in one round, so that it is not a long one
 DRIFT = "it is not what it was believed to be"
 WRONG = "its message is not what is due"
 
@@ -56,14 +59,15 @@ class Edge:
     """One end of an edge, from its first message to its end."""
 
     epoch: int
-    known: bool = False  # whether this end knows the other
+    met: bool = False  # whether this end knows what the other was when the edge began
+    known: bool = False  # whether it knows what the other is
     weight: float = 0.0  # in the round to come
     proposed: float = 0.0  # in this round's messages
     number: int = 0  # messages sent
     taken: int = 0  # messages received; as many as were sent, unless the peer may be late
     rounds: int = 0
     believed: tuple[int, bytes] = (0, b"")  # a digest of what was believed of the peer after a message
-    waiting: list[Arriving] = field(default_factory=list)  # messages, for the peer's copy
+    waiting: deque[Arriving] = field(default_factory=deque)  # messages that were not taken before it is known
     due: Due | None = None  # what the next message must be
     heard: float = 0.0  # when the last message came
     held: int = 0  # bytes of the copy that were there ...
@@ -90,7 +94,7 @@ class Neighbourhood:
         for peer, weight in self._protocol.edges().items():
             self._knowledge.meet(peer, None)
             epoch, now = self._link(peer).epoch, self._protocol.now
-            self.edges[peer] = Edge(epoch, known=True, weight=weight, heard=now)
+            self.edges[peer] = Edge(epoch, met=True, known=True, weight=weight, heard=now)
 
     def begin(self) -> dict[int, float]:
         """Follow what has changed since the last round; return the weights of the round to come.
@@ -110,7 +114,7 @@ class Neighbourhood:
         for peer, weight in ready.items():
             edge = self.edges.get(peer) or self._new_edge(peer)
             if not edge.known:
-                self._receive_copy(peer, edge)
+                self._come_to_know(peer, edge)
             edge.proposed = weight if edge.known and edge.number else edge.weight
             if self.may_lag:  # an older weight need not fit beside those of newer edges
                 edge.weight = min(edge.weight, weight)
@@ -234,7 +238,7 @@ class Neighbourhood:
         edge = self.edges[peer] = Edge(self._link(peer).epoch, heard=self._protocol.now)
         own = self._knowledge.copy()
         if own is None:
-            edge.known = True
+            edge.met = edge.known = True
             self._knowledge.meet(peer, None)
         else:
             self._protocol.post(peer, COPIES, Message(own, phase=0))
@@ -243,21 +247,23 @@ class Neighbourhood:
     def _is_stuck(self, peer: int, edge: Edge) -> bool:
         """Return whether the peer sends rounds, but its copy makes no progress."""
         held, now = self._link(peer).streams[COPIES].held, self._protocol.now
-        if edge.known or edge.number < 2 or held != edge.held:
+        if edge.met or edge.number < 2 or held != edge.held:
             edge.held, edge.since = held, now
         return now - edge.since > 2 * self._protocol.timing.silence
 
-    def _receive_copy(self, peer: int, edge: Edge) -> None:
-        copy = self._protocol.take(peer, COPIES, 1)
-        if copy is None:
-            return
-        self._knowledge.meet(peer, copy)
-        for message in edge.waiting:
-            self._knowledge.catch_up(peer, message)
-        edge.waiting.clear()
-        edge.known = True
+    def _come_to_know(self, peer: int, edge: Edge) -> None:
+        """Take the peer's copy if it is here, and then the messages that have waited for it."""
+        if not edge.met:
+            copy = self._protocol.take(peer, COPIES, 1)
+            if copy is None:
+                return
+            self._knowledge.meet(peer, copy)
+            edge.met = True
+        for _ in range(min(AT_ONCE, len(edge.waiting))):
+            self._knowledge.catch_up(peer, edge.waiting.popleft())
+        edge.known = not edge.waiting
 
     def _forget(self, peer: int) -> None:
         edge = self.edges.pop(peer)
-        if edge.known:
+        if edge.met:
             self._knowledge.part(peer)

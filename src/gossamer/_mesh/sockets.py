@@ -20,22 +20,20 @@ from typing import Any
 
 from gossamer._mesh import status
 from gossamer._mesh.connections import OPTIONS, Connection, Dialler, Stage, new_socket
-from gossamer._mesh.contacts import Channel, Close, Send
+from gossamer._mesh.contacts import Close, Send
 from gossamer._mesh.gate import Gate
 from gossamer._mesh.keys import Key, z85
-from gossamer._mesh.lanes import Lane
+from gossamer._mesh.lanes import Lanes
 from gossamer._mesh.link import OTHERS, ROUNDS
 from gossamer._mesh.needs import require_zmq
 from gossamer._mesh.protocol import Protocol
 from gossamer._mesh.roster import Roster
-from gossamer._mesh.tcp_info import TcpInfo
 from gossamer.errors import GossamerError
 
 log = logging.getLogger("gossamer")
 
 TICK = 0.1  # seconds
-MOST_WAITING = 64  # greetings and signs of life that wait for a connection
-MOST_QUEUED = 4  # pieces of messages that wait in one: others can then take one that is faster
+BRIEF = 0.005  # seconds, while copies wait until no round is on its way
 MOST_AT_ONCE = 100  # frames that are read before others get their turn
 MOST_UNREAD = 32  # frames of one connection that libzmq holds; then its sender has to wait
 PATIENCE = 5.0  # seconds for the answers to a goodbye, while nothing of what is under way arrives
@@ -73,7 +71,7 @@ class Sockets(threading.Thread):
         queues = {"SNDHWM": ANSWERS, "RCVHWM": MOST_UNREAD}
         self._router = new_socket(self._context, zmq.ROUTER, listening.address, **queues)
         self._dialler = Dialler(self._context, self._poller, listening.key, own)
-        self._lanes: dict[tuple[int, Channel], Lane] = {}
+        self.lanes = Lanes(self._dialler, self._poller, listening.connections)
         self.trouble: dict[int, str] = {}  # why a member cannot be reached
         self.sent: Counter[int] = Counter()  # bytes of frames, by member
         self.received: Counter[int] = Counter()
@@ -158,9 +156,9 @@ class Sockets(threading.Thread):
         return self.changed.wait_for(lambda: self._ended or not self.protocol.parting, patience)
 
     def _move(self) -> None:
-        ticked = time.monotonic()
+        ticked, copies_wait = time.monotonic(), False
         while True:
-            events = dict(self._poller.poll(TICK * 1000))
+            events = dict(self._poller.poll(1000 * (BRIEF if copies_wait else TICK)))
             now = time.monotonic()
             with self.changed:
                 ending = self._ending
@@ -168,7 +166,7 @@ class Sockets(threading.Thread):
                 if now - ticked >= TICK:
                     ticked = now
                     self.protocol.tick(now)
-                self._put_out()
+                copies_wait = self._put_out()
                 self.changed.notify_all()
             if ending:
                 return
@@ -236,60 +234,31 @@ class Sockets(threading.Thread):
                 self.protocol.disconnected(peer, now)
         if connection.over:  # the next greeting connects anew; what waits in the others is lost
             self.protocol.disconnected(peer, now)
-            self._close_connections(peer)
+            self.lanes.close(peer)
 
-    def _put_out(self) -> None:
+    def _put_out(self) -> bool:
+        """Do what the protocol wants; return whether copies wait until no round is on its way."""
         while self.protocol.out:
             action = self.protocol.out.popleft()
             if isinstance(action, Close):
-                self._close_connections(action.peer)
+                self.lanes.close(action.peer)
             else:
                 self._send(action)
-        for lane in self._lanes.values():
-            lane.move()
+        return self.lanes.move()
 
     def _send(self, action: Send) -> None:
-        lane = self._lanes.get((action.peer, action.channel))
-        if lane is None:
-            try:
-                lane = self._connect(action.peer, action.channel)
-            except self._zmq.ZMQError as error:  # no file descriptor is left, or it is no address for libzmq
-                self.trouble[action.peer] = f"cannot connect: {error.strerror}"
-                self.protocol.disconnected(action.peer, self.protocol.now)
-                return
+        try:
+            lane = self.lanes.to(self.protocol.members.by_id[action.peer], action.channel)
+        except self._zmq.ZMQError as error:  # no file descriptor is left, or it is no address for libzmq
+            self.trouble[action.peer] = f"cannot connect: {error.strerror}"
+            self.protocol.disconnected(action.peer, self.protocol.now)
+            return
         if lane.send(action.data):
             self.sent[action.peer] += len(action.data)
             self.drifts[action.peer] += status.tells_of_drift(action.data)
 
-    def _connect(self, peer: int, channel: Channel) -> Lane:
-        member, control = self.protocol.members.by_id[peer], channel == Channel.CONTROL
-        count = self._listening.connections if channel == Channel.DATA else 1
-        most = MOST_WAITING if control else max(1, MOST_QUEUED // count)
-        made = self._dialler.dial_all(count, peer, member.address, member.key, SNDHWM=most)
-        # While nobody is there, greetings are dropped and repeated; nothing else is sent before the answer.
-        lane = self._lanes[peer, channel] = Lane(made, self._poller, drops=control)
-        return lane
-
-    def measured(self, peer: int) -> list[list[TcpInfo]]:
-        """Return what the kernel has measured of the connections to a member, each channel's in a list."""
-        lanes = [self._lanes.get((peer, channel)) for channel in Channel]
-        return [
-            [found for each in lane.connections if (found := each.measured())] if lane else []
-            for lane in lanes
-        ]
-
-    def _close_connections(self, peer: int) -> None:
-        for channel in Channel:
-            if (lane := self._lanes.pop((peer, channel), None)) is None:
-                continue
-            lane.close()
-            for connection in lane.connections:
-                linger = OPTIONS["LINGER"] if channel == Channel.CONTROL else 0
-                self._dialler.hang_up(connection, linger)
-
     def _close(self) -> None:
-        for peer in {peer for peer, _ in self._lanes}:
-            self._close_connections(peer)
+        self.lanes.close_all()
         self._router.close(linger=OPTIONS["LINGER"])  # its last answers
         for socket in (self._woken, self._waker, self._gate.socket):
             socket.close(linger=0)

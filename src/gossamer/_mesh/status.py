@@ -179,7 +179,7 @@ def _doing(protocol: Protocol) -> str:
 
 def _link(sockets: Sockets, link: Link, refused: Counter[str]) -> LinkStatus:
     protocol, peer = sockets.protocol, link.peer
-    channels = [channel for channel in sockets.measured(peer) if channel]
+    channels = [found for lane in sockets.lanes.of(peer) if lane and (found := lane.measured())]
     wires = [wire for channel in channels for wire in channel]
     busiest: list[TcpInfo] = max(channels, key=lambda ch: sum(wire.rate for wire in ch), default=[])
     return LinkStatus(

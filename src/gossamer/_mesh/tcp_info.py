@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 # Parts of struct tcp_info, see linux/tcp.h; a kernel that is too old to fill them returns less than SIZE.
 SIZE = 216
 LIMITED = 7  # its lowest bit
-RTT, RTT_VARIATION, RETRANSMITS, MIN_RTT = 68, 72, 100, 148  # u32, times in microseconds
+UNACKED, RTT, RTT_VARIATION, RETRANSMITS, UNSENT, MIN_RTT = 24, 68, 72, 100, 144, 148  # u32, microseconds
 RATE, SENT, RESENT = 160, 200, 208  # u64, bytes (a second)
 
 
@@ -33,6 +33,8 @@ class TcpInfo:
     limited: bool  # whether there was too little to send: the connection may be able to do more
     sent: int  # bytes, with those that were sent again
     resent: int
+    unacked: int  # segments on their way
+    unsent: int  # bytes that wait here
 
 
 class Wire(NamedTuple):
@@ -83,6 +85,8 @@ def _opened(found: bytes) -> TcpInfo:
         limited=bool(found[LIMITED] & 1),
         sent=long(SENT),
         resent=long(RESENT),
+        unacked=short(UNACKED),
+        unsent=short(UNSENT),
     )
 
 
