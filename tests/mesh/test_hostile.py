@@ -15,7 +15,8 @@ from gossamer._mesh.members import Member, Status
 from gossamer._mesh.protocol import Protocol
 from tests.support.hostile_frames import Target
 from tests.support.hostile_ways import WAYS
-from tests.support.rehearsal_worker import RUN, TIMING
+from tests.support.rehearsal_checks import TIMING
+from tests.support.rehearsal_worker import RUN
 
 TARGETS, FRAMES = 25, 200  # in each batch
 KEPT = json.loads((Path(__file__).parents[1] / "data" / "mesh_frames.json").read_text())

@@ -71,6 +71,7 @@ class Network(Clock):
         self.lossy = False
         self.copies_slow_until = 0.0
         self.under_way_until = 0.0  # when the last of the frames that were sent arrives
+        self._messages_until: dict[tuple[int, int], float] = {}  # when the last message between two arrives
         self._cuts: dict[tuple[int, int], float] = {}  # from whom, to whom: when it heals
         self._lines: dict[tuple[int, int], Line] = {}
 
@@ -110,6 +111,11 @@ class Network(Clock):
             when += self.random.uniform(0.0, 3.0)
             self.at(when, self._arrive, line, source, target, channel, data)
         self.under_way_until = max(self.under_way_until, when)
+        self._expect(source, target, channel, when)
+
+    def last_message(self, source: int, target: int) -> float:
+        """Return when the last piece of a message between two members arrives, or has arrived."""
+        return self._messages_until.get((source, target), 0.0)
 
     def is_connected(self, source: int, target: int) -> bool:
         """Return whether there is a connection from one member to another."""
@@ -151,10 +157,15 @@ class Network(Clock):
         healed = self._cuts.get((source, target), 0.0)
         if healed > self.now:
             if not self.lossy:
+                self._expect(source, target, channel, healed)
                 self.at(healed, self._arrive, line, source, target, channel, data)
             return
         if not self.receive(source, target, data) and self._lines.get((source, target)) is line:
             self.break_line(source, target)
+
+    def _expect(self, source: int, target: int, channel: Channel, when: float) -> None:
+        if channel != Channel.CONTROL:
+            self._messages_until[source, target] = max(when, self.last_message(source, target))
 
     def _watch(self, line: Line, source: int, target: int) -> None:
         """Let a connection notice, after a while, that it leads into a cut."""

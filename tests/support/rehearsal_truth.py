@@ -136,6 +136,20 @@ def check_link(link: Link) -> None:
             _check_arriving(s)
 
 
+def check_arrived(sender: Link, receiver: Link) -> None:
+    """Check that all that was sent has arrived, where nothing is on its way and both ends are in touch."""
+    if not (sender.up and receiver.up and sender.epoch == receiver.epoch):
+        return
+    for there, here in zip(sender.streams, receiver.streams, strict=True):
+        missing = [
+            number
+            for number in range(here.taken + 1, there.sent + 1)
+            if number not in here.early and not here.complete(number)
+        ]
+        if missing:
+            raise Broken(f"messages {missing} of worker {receiver.peer} were lost, and nobody knows")
+
+
 def _check_arriving(s: Stream) -> None:
     held = sum(len(piece) for message in s.arriving.values() for piece in message.pieces.values())
     if held != s.held or held > product.MOST_HELD:

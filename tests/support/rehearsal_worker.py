@@ -7,28 +7,39 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from gossamer._mesh.contacts import Close, News, Timing
+from gossamer._mesh.contacts import Close
 from gossamer._mesh.frames import Kind
 from gossamer._mesh.link import Arriving
 from gossamer._mesh.members import Member
 from gossamer._mesh.neighbourhood import Due, Edge, Neighbourhood
 from gossamer._mesh.protocol import Protocol
+from tests.support.rehearsal_checks import (
+    TICK,
+    TIMING,
+    check_founding,
+    check_judgement,
+    check_messages,
+    check_patience,
+)
 from tests.support.rehearsal_model import Model
-from tests.support.rehearsal_truth import Broken, check_known, check_link, check_weights, require
+from tests.support.rehearsal_truth import (
+    Broken,
+    check_known,
+    check_link,
+    check_weights,
+    require,
+)
 
 if TYPE_CHECKING:
     from tests.support.rehearsal import Stage
 
 RUN = b"rehearse"
-TIMING = Timing()
-TICK = 0.25
 DEADLINE = 8.0  # seconds that a worker waits for a neighbour
 PATIENCE = 0.3  # seconds that it waits if it may go on without a neighbour
 FOUNDING = 15.0  # seconds that it waits for all others at the beginning
 GOODBYES = 5.0  # seconds that it waits for answers when it leaves
 NAP = 3 * TIMING.beat  # a sleep up to this counts as time awake
 SIGNS_OF_LIFE = (Kind.HELLO, Kind.BEAT, Kind.DATA, Kind.DIGEST)
-HEARD_BY_ALL = {"kill", "restart", "blackout", "clock", "slow"}  # faults after which news still go round
 Start = Literal["found", "join"]
 
 
@@ -51,6 +62,7 @@ class Actor:
         self.hangs = 0.0  # seconds that its next step takes longer
         self.still_to_do = 0  # rounds
         self.nap: Nap | None = None
+        self.woke = 0.0  # when the last nap ended
         self._slept = 0.0  # seconds in naps, beyond what counts as time awake
         self.protocol = Protocol(
             member, known, RUN, lambda: stage.random.getrandbits(62) | 1, stage.now, TIMING
@@ -66,8 +78,8 @@ class Actor:
         self._founds_until = 0.0
         self._leaves_until, self._heard_leaving = 0.0, False
         self._epochs: dict[int, int] = {}  # of the last edge to each peer
-        self._heard: dict[int, float] = {}  # when each member was last heard, in time awake
-        self._suspected: dict[int, float] = {}  # since when, in time awake
+        self.heard: dict[int, float] = {}  # when each member was last heard, in time awake
+        self.suspected: dict[int, float] = {}  # since when, in time awake
 
     @property
     def is_old(self) -> bool:
@@ -93,7 +105,7 @@ class Actor:
                 self.stage.at(self.nap.until, self.act, what, *arguments)
                 return
             self._slept += max(0.0, self.stage.now - self.nap.since - NAP)
-            self.nap = None
+            self.woke, self.nap = self.stage.now, None
         what(self, *arguments)
         self._carry()
         check_known(self.id, self.model.replicas, self.hood.edges)
@@ -122,7 +134,7 @@ class Actor:
             self._founds_until = 0.0
             self._train()
         elif p.meeting and way == "found":
-            self._check_founding()
+            check_founding(self)
             p.begin(together=True)
             p.rewire(self.stage.wiring())
             p.be_ready()
@@ -134,21 +146,15 @@ class Actor:
             p.end_founding()
             self.begin_round()
 
-    def _check_founding(self) -> None:
-        """Check that nobody trains already, where nothing keeps members from knowing that."""
-        if set(self.stage.plot.kinds) <= HEARD_BY_ALL:
-            old = [actor.id for actor in self.stage.there() if actor.is_old and actor.trains]
-            require(not old, f"worker {self.id} founds a run, and workers {old} train")
-
     def tick(self) -> None:
         """Let the protocol do what is due."""
         self.protocol.tick(self.stage.now)
         for news in self.protocol.news:
-            self._check_judgement(news)
+            check_judgement(self, news)
         for link in self.protocol.links.values():
             check_link(link)
-            if link.up and self.awake - self._heard[link.peer] > TIMING.silence + TICK and not link.over:
-                raise Broken(f"worker {self.id} bears the silence of worker {link.peer} too long")
+            check_messages(self, link)
+            check_patience(self, link)
         self._read_news()
         self._go_on()
         self.stage.later(TICK, self.act, Actor.tick)
@@ -160,7 +166,7 @@ class Actor:
         # Whoever is thought to be gone, and greets, is told so first.
         taken = data[3] != Kind.HELLO or source in self.protocol.members.alive()
         if taken and data[3] in SIGNS_OF_LIFE and self.protocol.refused.total() == refused:
-            self._heard[source] = self.awake
+            self.heard[source] = self.awake
         if source in self.protocol.links:
             check_link(self.protocol.links[source])
         self._read_news()
@@ -284,16 +290,7 @@ class Actor:
                 self.stage.counts[f"down: {news.reason}"] += 1
                 self.stage.truth.ended[self._epochs.get(news.peer, 0)].add(news.reason)
             elif news.what == "suspect":
-                self._suspected.setdefault(news.peer, self.awake)
+                self.suspected.setdefault(news.peer, self.awake)
             elif news.what in ("waiting", "alive", "dead", "left"):
-                self._suspected.pop(news.peer, None)
+                self.suspected.pop(news.peer, None)
         self.protocol.news.clear()
-
-    def _check_judgement(self, news: News) -> None:
-        """Check that this member, awake, has waited long enough before it judged another by its silence."""
-        if news.reason == "silence":
-            silence = self.awake - self._heard.get(news.peer, -1e9)
-            require(silence > TIMING.silence - TICK, f"worker {self.id} bore a silence for {silence} s only")
-        if news.what == "dead":
-            doubt = self.awake - self._suspected.get(news.peer, self.awake)
-            require(doubt > TIMING.suspicion - TICK, f"worker {self.id} doubted for {doubt} s only")

@@ -8,7 +8,7 @@ e_j)^T is symmetric and doubly stochastic for any edges and weights, the average
 
 Where an algorithm keeps a replica of each neighbour, a new edge begins with a copy in full from each end. It
 travels beside the rounds; the messages that arrive before it is complete wait for it, and are then taken a
-few in each round.
+few in each round, so that none is a long one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gossamer._mesh.link import COPIES, ROUNDS, WINDOW, Arriving, Link, Message
 from gossamer._mesh.protocol import Protocol
 
 GUARD = 64  # rounds between two comparisons of what is believed
-AT_ONCE = 2  # messages that have waited for a copy and are taken in one round, so that it is not a long one
+MORE = 2  # messages that are taken in a round beyond those that have come, if some have waited for a copy
 DRIFT = "it is not what it was believed to be"
 WRONG = "its message is not what is due"
 
@@ -68,6 +68,7 @@ class Edge:
     rounds: int = 0
     believed: tuple[int, bytes] = (0, b"")  # a digest of what was believed of the peer after a message
     waiting: deque[Arriving] = field(default_factory=deque)  # messages that were not taken before it is known
+    left: int = 0  # messages that were left waiting in the last round
     due: Due | None = None  # what the next message must be
     heard: float = 0.0  # when the last message came
     held: int = 0  # bytes of the copy that were there ...
@@ -258,8 +259,9 @@ class Neighbourhood:
             if copy is None:
                 return
             self._knowledge.meet(peer, copy)
-            edge.met = True
-        for _ in range(min(AT_ONCE, len(edge.waiting))):
+            edge.met, edge.left = True, len(edge.waiting)
+        edge.left = max(0, edge.left - MORE)
+        while len(edge.waiting) > edge.left:
             self._knowledge.catch_up(peer, edge.waiting.popleft())
         edge.known = not edge.waiting
 
