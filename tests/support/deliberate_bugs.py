@@ -67,11 +67,6 @@ def an_epoch_is_not_compared(right):
     return confirm
 
 
-@bug(Link, "lacks_messages")
-def messages_that_were_refused_are_forgotten(right):
-    return property(lambda link: False)
-
-
 @bug(Link, "end")
 def numbers_go_on_in_a_new_epoch(right):
     def end(link):

@@ -16,6 +16,7 @@ from gossamer._mesh import status
 from gossamer._mesh.connections import Connection, Dialler, Stage, Trouble
 from gossamer._mesh.frames import VERSION, Refused
 from gossamer._mesh.keys import Key
+from gossamer._mesh.mechanism import explain
 from gossamer._mesh.needs import require_zmq
 from gossamer._mesh.peers import Peer, parse_address
 from gossamer._mesh.status import MemberStatus
@@ -100,7 +101,7 @@ class Asker:
             self._renew(contact, began)
         while not self._done(began, patience):
             self._advance()
-        return [c.answer or Answer(c.peer, None, c.trouble) for c in self._contacts]
+        return [c.answer or Answer(c.peer, None, explain(c.trouble, c.numeric)) for c in self._contacts]
 
     def _done(self, began: float, patience: float) -> bool:
         passed = time.monotonic() - began

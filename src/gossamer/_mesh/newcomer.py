@@ -21,6 +21,7 @@ from torch import Tensor
 from gossamer._mesh.frames import PIECE
 from gossamer._mesh.greetings import plain
 from gossamer._mesh.link import MODEL, Message
+from gossamer._mesh.mechanism import explain
 from gossamer._mesh.protocol import Protocol
 from gossamer._mesh.transport import MeshTransport, as_tensor
 from gossamer._mesh.wiring import Graph, Wiring
@@ -54,8 +55,9 @@ def meet(transport: MeshTransport, settings: Mapping[str, str], graph: Graph, pa
     if way is None:
         missing = min(everybody - protocol.members.alive() or everybody)
         gone = missing not in protocol.members.alive()
-        cause = f"({protocol.members.by_id[missing].name}) {'is not there' if gone else 'has not begun'}"
-        cause += f": {transport.sockets.trouble[missing]}" if missing in transport.sockets.trouble else ""
+        member, trouble = protocol.members.by_id[missing], transport.sockets.trouble.get(missing, "")
+        cause = f"({member.name}) {'is not there' if gone else 'has not begun'}"
+        cause += f": {explain(trouble, member.address)}" if trouble else ""
         raise PeerTimeout(missing, "start-up", time.monotonic() - began, cause)
     return way
 
