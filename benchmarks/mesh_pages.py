@@ -137,10 +137,10 @@ def joins_table(joins: Sequence[Row]) -> str:
     """Return what a newcomer costs the others."""
     lines = []
     for row in joins:
-        values = (row["seconds from start to the first round"], row["median round before, s"])
-        longest = row["longest round while it comes, in rounds more"]
-        lines.append([row["donor"], *(number(value) for value in (*values, longest))])
-    columns = ["s until it trains", "s a round before", "longest round of anybody, in rounds more"]
+        values = (row["seconds from start to the first round"], row["median step before, s"])
+        longest = (row[f"longest step {when}, in steps more"] for when in ("before", "while it comes"))
+        lines.append([row["donor"], *(number(value) for value in (*values, *longest))])
+    columns = ["s until it trains", "s a step before", "longest of anybody, in steps more", "while it comes"]
     return table(["its donor", *columns], lines)
 
 

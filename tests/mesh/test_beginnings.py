@@ -10,7 +10,7 @@ import pytest
 from gossamer.transport import handshake
 from tests.support.members import CHOCO, Mesh, Place, Report, Trainer, signal_self
 from tests.support.survivors import FAULT, RING, N, dies, require_agreement, without
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT, wait_until
 
 
 def dies_at_the_start(place: Place, when: str) -> None:
@@ -19,7 +19,8 @@ def dies_at_the_start(place: Place, when: str) -> None:
 
 
 def begins(place: Place) -> Report:
-    return Trainer(place, **CHOCO).train_until_told(RING[place.rank])
+    """Train from the beginning; nobody's silence may be what ends a wait."""
+    return Trainer(place, silence=4 * LIMIT, **CHOCO).train_until_told(RING[place.rank])
 
 
 @pytest.mark.parametrize(

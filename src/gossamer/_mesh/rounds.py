@@ -89,9 +89,11 @@ class EdgeRounds:
         transport = self.transport
         with transport.sockets.changed:
             transport.protocol.be_ready()
-        # Who was lost just now may be back as one that joins: it is given the model in a round.
+            breaks = Counter(transport.protocol.breaks)
+        # Who is lost now comes back as one that joins: it is given the model in a round.
         transport.wait_until(
-            lambda p: p.edges().keys() == p.wanted.keys() or bool(p.asked), transport.deadline
+            lambda p: p.edges().keys() == p.wanted.keys() or bool(p.asked) or p.breaks != breaks,
+            transport.deadline,
         )
         with transport.sockets.changed:
             self._hood.found()
