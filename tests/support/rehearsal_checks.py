@@ -27,9 +27,11 @@ def check_messages(actor: Actor, link: Link) -> None:
     """Check that no message was lost on the way here without notice, unless the network loses frames."""
     sender = actor.stage.actors[link.peer]
     there = sender.protocol.links.get(actor.id)
-    if actor.stage.plot.lossy or not sender.alive or there is None:
+    if actor.stage.plot.lossy or not sender.alive or sender.nap is not None or there is None:
         return
-    if actor.stage.now > max(actor.stage.last_message(sender.id, actor.id), actor.woke) + TICK:
+    if link.parting or there.parting or link.last or there.last:
+        return  # who has said goodbye does not need all of it
+    if actor.stage.now > max(actor.stage.last_message(sender.id, actor.id), actor.woke, sender.woke) + TICK:
         check_arrived(there, link)
 
 
