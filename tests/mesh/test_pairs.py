@@ -197,23 +197,64 @@ def test_a_refusal_that_was_for_somebody_before(theirs, counts):
     assert protocol.refused["w0", "stale"] == (not counts)
 
 
-def test_a_message_that_came_between_two_greetings_out_of_order_is_not_lost_without_notice():
-    """A process is greeted, again after its peer has connected anew, and then by what was sent at first."""
+def strangers():
+    """Return two members that have not met, and a greeting of the first that has not arrived yet."""
     numbers = count(1)
     x, y = (new_member(i, numbers) for i in range(2))
-
-    def said(by):
-        sent = [action.data for action in by.out if isinstance(action, Send)]
-        by.out.clear()
-        return sent
-
-    def hear(by, frames):
-        source = y if by is x else x
-        for data in frames:
-            by.heard(f"{source.id:064x}", data, 0.0)
-
     x._greet(Link(y.id, x._nonce, 0.0))
-    stale = said(x)
+    return x, y, said(x)
+
+
+def said(by):
+    """Return the frames that a member has to send."""
+    sent = [action.data for action in by.out if isinstance(action, Send)]
+    by.out.clear()
+    return sent
+
+
+def hear(by, frames):
+    for data in frames:
+        by.heard(f"{1 - by.id:064x}", data, 0.0)
+
+
+def talk(x, y):
+    """Hand over all frames, until there are none; no time passes."""
+    while x.out or y.out:
+        hear(y, said(x))
+        hear(x, said(y))
+
+
+def test_who_is_misled_by_a_late_greeting_is_put_right_at_once():
+    """It begins anew with somebody that there was once; the other end, which has not, says who it is now."""
+    x, y, stale = strangers()
+    x.need(y.id)
+    talk(x, y)
+    assert x.links[y.id].up
+    hear(y, stale)
+    assert not y.links[x.id].up
+    talk(x, y)
+    assert x.refused["w1", "stale"] == 1
+    assert x.links[y.id].up
+    assert y.links[x.id].up
+    assert x.links[y.id].epoch == y.links[x.id].epoch
+    assert x.breaks[y.id] == y.breaks[x.id] == 1
+
+
+def test_a_link_that_was_closed_is_wanted_again_when_the_peer_is_back():
+    pair = Pair()
+    here, there = pair.members
+    assert set(here.edges()) == {1}
+    del here.links[1]  # as after a goodbye
+    there.end(0, "begins anew")
+    pair.carry()
+    pair.pass_time(2.0)
+    assert set(here.edges()) == {1}
+    assert set(there.edges()) == {0}
+
+
+def test_a_message_that_came_between_two_greetings_out_of_order_is_not_lost_without_notice():
+    """A process is greeted, again after its peer has connected anew, and then by what was sent at first."""
+    x, y, stale = strangers()
     x.need(y.id)
     hear(y, said(x))
     hear(x, said(y))
@@ -224,11 +265,10 @@ def test_a_message_that_came_between_two_greetings_out_of_order_is_not_lost_with
     hear(y, [*stale, *data])
     assert y.refused["w0", "epoch"] == 1, "it has come too soon"
     hear(y, [frame for frame in frames if frame not in data])
-    for _ in range(3):
-        hear(x, said(y))
-        hear(y, said(x))
-        for p in (x, y):
-            p.tick(1.0)
+    talk(x, y)
+    for p in (x, y):
+        p.tick(1.0)
+    talk(x, y)
     assert x.links[y.id].up
     assert y.links[x.id].up
     assert x.breaks[y.id] == y.breaks[x.id] == 1, "both know that something may be lost"

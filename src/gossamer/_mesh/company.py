@@ -177,7 +177,11 @@ class Company(Contacts):
         link = self.links.get(peer) or Link(peer, self._nonce, self.now)
         self.links[peer] = link
         was_up, before = link.up, link.their_edge and link.theirs == hello.mine
-        anew, answer = link.greet(hello.mine, hello.theirs)
+        try:
+            anew, answer = link.greet(hello.mine, hello.theirs)
+        except Refused:
+            self._greet(link)  # perhaps it has itself been misled by a greeting that was late
+            raise
         link.heard, link.their_edge = self.now, hello.edge or before
         if anew:
             self.breaks[peer] += 1

@@ -83,6 +83,8 @@ class Protocol(Company):
             self._tend(link)
             if self.wiring is not None and (link.over or self._is_idle(link)):
                 self._release(link)
+        if not all(peer in self.links and self.links[peer].wanted for peer in self.wanted):
+            self._follow()  # one left, its link was closed, and it is back: nobody else will say so again
         pause = self.timing.hello if self.meeting else self.timing.seek
         if self.now - self._sought >= pause and not self.leaving and (self.meeting or self.wiring):
             self._sought = self.now
