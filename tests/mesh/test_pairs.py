@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gossamer._mesh import greetings, neighbourhood
-from gossamer._mesh.contacts import Send
+from gossamer._mesh.contacts import Close, Send
 from gossamer._mesh.frames import Frame, Kind, encode
 from gossamer._mesh.link import MODEL, OTHERS, ROUNDS, Link, Message
 from gossamer._mesh.members import Member, Status
@@ -273,3 +273,40 @@ def test_a_message_that_came_between_two_greetings_out_of_order_is_not_lost_with
     assert y.links[x.id].up
     assert x.breaks[y.id] == y.breaks[x.id] == 1, "both know that something may be lost"
     assert "messages are missing" in [news.reason for news in (*x.news, *y.news)]
+
+
+@pytest.mark.parametrize("wired", [False, True])
+def test_an_idle_link_is_closed_after_its_goodbye_and_what_was_on_its_way_is_sent_again(wired):
+    """Over the same connection, the greeting that may follow comes after the goodbye."""
+    x, y, _ = strangers()
+    x.need(y.id)
+    talk(x, y)
+    if wired:
+        y.begin()
+        y.rewire(Wiring(ring))  # x does not train: y wants no edge to it
+        talk(x, y)
+    y.post(x.id, OTHERS, Message(memoryview(b"for all"), phase=1))
+    x._release(x.links[y.id])
+    assert not any(isinstance(action, Close) for action in x.out)
+    x.need(y.id)
+    talk(x, y)
+    for p in (x, y):
+        p.tick(1.0)
+    talk(x, y)
+    found = x.take(y.id, OTHERS, 1)
+    assert found is not None
+    assert bytes(found.payload()) == b"for all"
+    assert not x.breaks[y.id]
+    assert not y.breaks[x.id]
+
+
+def test_connections_of_an_idle_link_are_closed_in_the_end():
+    x, y, _ = strangers()
+    x.need(y.id)
+    talk(x, y)
+    x._release(x.links[y.id])
+    talk(x, y)
+    x.tick(x.timing.silence - 1.0)
+    assert Close(y.id) not in x.out
+    x.tick(x.timing.silence + 1.0)
+    assert Close(y.id) in x.out

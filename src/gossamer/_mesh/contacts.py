@@ -227,7 +227,8 @@ class Contacts:
         else:
             link.end()
             self.breaks[link.peer] += 1
-        self.out.append(Close(link.peer))
+        if not (tell and reason == IDLE):  # then the connections are closed later
+            self.out.append(Close(link.peer))
         self.news.append(News("down", link.peer, reason))
 
     def _flush(self, link: Link) -> None:

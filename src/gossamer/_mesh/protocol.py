@@ -40,6 +40,7 @@ class Protocol(Company):
         self.founding = False  # whether it is about to begin together with all others
         self.ready = False  # whether it exchanges rounds
         self.asked: deque[tuple[int, int]] = deque()  # who wants the model, from which piece on
+        self._closing: dict[int, float] = {}  # when links were closed that had been idle
 
     def rewire(self, wiring: Wiring | None) -> None:
         """Want the edges that follow from the members and this graph, from now on."""
@@ -83,6 +84,7 @@ class Protocol(Company):
             self._tend(link)
             if self.wiring is not None and (link.over or self._is_idle(link)):
                 self._release(link)
+        self._close_idle()
         if not all(peer in self.links and self.links[peer].wanted for peer in self.wanted):
             self._follow()  # one left, its link was closed, and it is back: nobody else will say so again
         pause = self.timing.hello if self.meeting else self.timing.seek
@@ -105,12 +107,23 @@ class Protocol(Company):
         if link.up and not link.over:
             self._beat(link)  # it says what was taken: the peer sends the rest again
             self._down(link, IDLE, tell=True)
-        self.out.append(Close(link.peer))
+            self._closing[link.peer] = self.now
+        else:
+            self.out.append(Close(link.peer))
         del self.links[link.peer]
+
+    def _close_idle(self) -> None:
+        """Close connections some time after the goodbye: a greeting that follows it must not overtake it."""
+        for peer, since in list(self._closing.items()):
+            if peer in self.links or self.now - since > self.timing.silence:
+                del self._closing[peer]
+                if peer not in self.links:
+                    self.out.append(Close(peer))
 
     def _on_goodbye(self, link: Link, goodbye: Goodbye) -> None:
         super()._on_goodbye(link, goodbye)
-        if not link.up and not link.wanted and self.wiring is not None:
+        waits = any(s.queue for s in link.streams)  # to be sent again
+        if not link.up and not link.wanted and not waits and self.wiring is not None:
             del self.links[link.peer]  # otherwise it would be greeted, and the link be idle again
 
     def _on_question(self, peer: int, first: int) -> None:
