@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from gossamer._mesh import greetings, neighbourhood
-from gossamer._mesh.contacts import Close, Send
+from gossamer._mesh.contacts import Send
 from gossamer._mesh.frames import Frame, Kind, encode
-from gossamer._mesh.link import MODEL, OTHERS, ROUNDS, Link, Message
+from gossamer._mesh.link import MODEL, ROUNDS
 from gossamer._mesh.members import Member, Status
 from gossamer._mesh.neighbourhood import WRONG, Due, Neighbourhood
 from gossamer._mesh.newcomer import SIZE, Donor
-from gossamer._mesh.protocol import Protocol
 from gossamer._mesh.wiring import Wiring
 from gossamer.topology import ring
+from tests.support.pairs import new_member
 
 SETTINGS = {"algorithm": "dpsgd"}
 
@@ -39,11 +39,6 @@ class Nothing:
 
     def digests(self, peer):
         return None
-
-
-def new_member(i, numbers):
-    entry = lambda j, *more: Member(j, f"{j:064x}", f"w{j}", f"h{j}:1", *more)  # noqa: E731
-    return Protocol(entry(i, 5, Status.WAITING), [entry(1 - i)], b"together", lambda: next(numbers), 0.0)
 
 
 class Pair:
@@ -197,49 +192,6 @@ def test_a_refusal_that_was_for_somebody_before(theirs, counts):
     assert protocol.refused["w0", "stale"] == (not counts)
 
 
-def strangers():
-    """Return two members that have not met, and a greeting of the first that has not arrived yet."""
-    numbers = count(1)
-    x, y = (new_member(i, numbers) for i in range(2))
-    x._greet(Link(y.id, x._nonce, 0.0))
-    return x, y, said(x)
-
-
-def said(by):
-    """Return the frames that a member has to send."""
-    sent = [action.data for action in by.out if isinstance(action, Send)]
-    by.out.clear()
-    return sent
-
-
-def hear(by, frames):
-    for data in frames:
-        by.heard(f"{1 - by.id:064x}", data, 0.0)
-
-
-def talk(x, y):
-    """Hand over all frames, until there are none; no time passes."""
-    while x.out or y.out:
-        hear(y, said(x))
-        hear(x, said(y))
-
-
-def test_who_is_misled_by_a_late_greeting_is_put_right_at_once():
-    """It begins anew with somebody that there was once; the other end, which has not, says who it is now."""
-    x, y, stale = strangers()
-    x.need(y.id)
-    talk(x, y)
-    assert x.links[y.id].up
-    hear(y, stale)
-    assert not y.links[x.id].up
-    talk(x, y)
-    assert x.refused["w1", "stale"] == 1
-    assert x.links[y.id].up
-    assert y.links[x.id].up
-    assert x.links[y.id].epoch == y.links[x.id].epoch
-    assert x.breaks[y.id] == y.breaks[x.id] == 1
-
-
 def test_a_link_that_was_closed_is_wanted_again_when_the_peer_is_back():
     pair = Pair()
     here, there = pair.members
@@ -250,63 +202,3 @@ def test_a_link_that_was_closed_is_wanted_again_when_the_peer_is_back():
     pair.pass_time(2.0)
     assert set(here.edges()) == {1}
     assert set(there.edges()) == {0}
-
-
-def test_a_message_that_came_between_two_greetings_out_of_order_is_not_lost_without_notice():
-    """A process is greeted, again after its peer has connected anew, and then by what was sent at first."""
-    x, y, stale = strangers()
-    x.need(y.id)
-    hear(y, said(x))
-    hear(x, said(y))
-    assert x.links[y.id].up
-    x.post(y.id, OTHERS, Message(memoryview(b"for all"), phase=1))
-    frames = said(x)
-    data = [frame for frame in frames if frame[3] == Kind.DATA]
-    hear(y, [*stale, *data])
-    assert y.refused["w0", "epoch"] == 1, "it has come too soon"
-    hear(y, [frame for frame in frames if frame not in data])
-    talk(x, y)
-    for p in (x, y):
-        p.tick(1.0)
-    talk(x, y)
-    assert x.links[y.id].up
-    assert y.links[x.id].up
-    assert x.breaks[y.id] == y.breaks[x.id] == 1, "both know that something may be lost"
-    assert "messages are missing" in [news.reason for news in (*x.news, *y.news)]
-
-
-@pytest.mark.parametrize("wired", [False, True])
-def test_an_idle_link_is_closed_after_its_goodbye_and_what_was_on_its_way_is_sent_again(wired):
-    """Over the same connection, the greeting that may follow comes after the goodbye."""
-    x, y, _ = strangers()
-    x.need(y.id)
-    talk(x, y)
-    if wired:
-        y.begin()
-        y.rewire(Wiring(ring))  # x does not train: y wants no edge to it
-        talk(x, y)
-    y.post(x.id, OTHERS, Message(memoryview(b"for all"), phase=1))
-    x._release(x.links[y.id])
-    assert not any(isinstance(action, Close) for action in x.out)
-    x.need(y.id)
-    talk(x, y)
-    for p in (x, y):
-        p.tick(1.0)
-    talk(x, y)
-    found = x.take(y.id, OTHERS, 1)
-    assert found is not None
-    assert bytes(found.payload()) == b"for all"
-    assert not x.breaks[y.id]
-    assert not y.breaks[x.id]
-
-
-def test_connections_of_an_idle_link_are_closed_in_the_end():
-    x, y, _ = strangers()
-    x.need(y.id)
-    talk(x, y)
-    x._release(x.links[y.id])
-    talk(x, y)
-    x.tick(x.timing.silence - 1.0)
-    assert Close(y.id) not in x.out
-    x.tick(x.timing.silence + 1.0)
-    assert Close(y.id) in x.out
