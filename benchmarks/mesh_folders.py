@@ -112,7 +112,8 @@ def all_killed() -> list[Row]:
     """Kill all eight workers at once; six of them resume from their own checkpoints, and go on."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        Invitation.write(folder, HeldPorts(N).addresses)
+        ports = HeldPorts(N)  # until the last of them has come back
+        Invitation.write(folder, ports.addresses)
         runs = {rank: folder / f"run-{rank}" for rank in range(N)}
         first = [_start(folder, r, [*SETTINGS, "--steps", str(ENDLESS), "--out", str(runs[r])]) for r in runs]
         try:

@@ -22,13 +22,7 @@ from tests.support.rehearsal_checks import (
     check_patience,
 )
 from tests.support.rehearsal_model import Model
-from tests.support.rehearsal_truth import (
-    Broken,
-    check_known,
-    check_link,
-    check_weights,
-    require,
-)
+from tests.support.rehearsal_truth import Broken, check_known, check_link, check_weights, require
 
 if TYPE_CHECKING:
     from tests.support.rehearsal import Stage

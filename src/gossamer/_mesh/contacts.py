@@ -104,6 +104,11 @@ class Contacts:
             self._beat(link)
         return found
 
+    def is_up(self, peer: int, epoch: int) -> bool:
+        """Return whether this member is still in touch with a peer as it was in that epoch."""
+        link = self.links.get(peer)
+        return link is not None and link.up and link.epoch == epoch
+
     def show(self, peer: int, number: int, digest: bytes) -> None:
         """Tell a peer what it should believe of this member after a message."""
         frame = Frame(Kind.DIGEST, self.links[peer].epoch, number=number, payload=digest)

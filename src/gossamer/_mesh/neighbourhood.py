@@ -229,8 +229,7 @@ class Neighbourhood:
             self.drop(peer)
 
     def _is_up(self, peer: int, edge: Edge) -> bool:
-        link = self._protocol.links.get(peer)
-        return link is not None and link.up and link.epoch == edge.epoch
+        return self._protocol.is_up(peer, edge.epoch)
 
     def _link(self, peer: int) -> Link:
         return self._protocol.links[peer]

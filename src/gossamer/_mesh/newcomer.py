@@ -132,7 +132,7 @@ class _Pieces:
 def receive_model(transport: MeshTransport, nbytes: int, patience: float) -> tuple[Tensor, dict[str, Any]]:
     """Return a model of at least this length from the members, and what its first sender says about it."""
     pieces, turn, asked, began = _Pieces(nbytes), 0, 0.0, time.monotonic()
-    donor: tuple[int, int] | None = None  # who was asked last, in which epoch
+    donor, epoch = transport.rank, 0  # who was asked last, and when: nobody yet
     protocol, end = transport.protocol, began + patience
     with transport.sockets.changed:
         while (first := pieces.missing) is not None:
@@ -142,11 +142,11 @@ def receive_model(transport: MeshTransport, nbytes: int, patience: float) -> tup
             donors = _donors(protocol, turn)
             if sum(pieces.take(protocol, j) for j in donors):
                 asked, end = now, now + patience
-            elif donors and (now - asked > protocol.timing.silence or not _in_touch(protocol, donor)):
+            elif donors and (now - asked > protocol.timing.silence or not protocol.is_up(donor, epoch)):
                 asked, turn = now, turn + 1
-                peer = donors[turn % len(donors)]
-                donor = peer, protocol.links[peer].epoch
-                protocol.ask_for_model(peer, first)
+                donor = donors[turn % len(donors)]
+                epoch = protocol.links[donor].epoch
+                protocol.ask_for_model(donor, first)
             left = protocol.members.alive() - protocol.members.waiting()
             if now > end or not left:
                 of = min(left or donors or protocol.members.by_id.keys() - {protocol.id})
@@ -154,12 +154,6 @@ def receive_model(transport: MeshTransport, nbytes: int, patience: float) -> tup
             transport.sockets.wake()
             transport.sockets.changed.wait(0.2)
     return pieces.joined(), pieces.about
-
-
-def _in_touch(protocol: Protocol, donor: tuple[int, int] | None) -> bool:
-    """Return whether who was asked is still in touch; otherwise it may have forgotten that."""
-    link = protocol.links.get(donor[0]) if donor else None
-    return link is not None and donor is not None and link.up and link.epoch == donor[1]
 
 
 def _donors(protocol: Protocol, turn: int) -> list[int]:

@@ -24,11 +24,10 @@ class HeldPorts:
         weakref.finalize(self, self._held.close)
         self.addresses: list[str] = []
         for port in random.sample(PORTS, len(PORTS)):
-            if len(self.addresses) == n:
-                return
-            if self._hold(port):
+            if len(self.addresses) < n and self._hold(port):
                 self.addresses.append(f"127.0.0.1:{port}")
-        raise ValueError(f"{n} workers need a port each, and there are not so many: end other programs")
+        if len(self.addresses) < n:
+            raise ValueError(f"{n} workers need a port each, and there are not so many: end other programs")
 
     def _hold(self, port: int) -> bool:
         with ExitStack() as opened:
@@ -37,9 +36,8 @@ class HeldPorts:
                 holder.bind(("127.0.0.1", port))
             except OSError:  # somebody has it
                 return False
-            holder.setsockopt(
-                socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-            )  # not before: it would share with others
+            # Not before it is bound: it would share the port with whoever has it.
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if sys.platform == "linux":  # elsewhere two sockets do not share an address
                 self._held.push(opened.pop_all())
         return True
